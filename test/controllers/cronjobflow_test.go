@@ -126,7 +126,7 @@ func refusesAtAdmission(t *testing.T, s *system, ns string) {
 		change func(*cronv1.CronJobFlow)
 		want   string
 	}{
-		{"a zone in the schedule", func(c *cronv1.CronJobFlow) { c.Spec.Schedule = "CRON_TZ=UTC * * * * *" }, "must not name a time zone; write it into timeZone"},
+		{"a zone in the schedule", func(c *cronv1.CronJobFlow) { c.Spec.Schedule = "CRON_TZ=UTC * * * * *" }, "must not contain a time zone; set timeZone instead"},
 		{"no schedule", func(c *cronv1.CronJobFlow) { c.Spec.Schedule = "" }, "spec.schedule"},
 		{"an unknown zone", func(c *cronv1.CronJobFlow) { c.Spec.TimeZone = ptr.To("Mars/Phobos") }, "unknown time zone Mars/Phobos"},
 		{"the zone of the machine", func(c *cronv1.CronJobFlow) { c.Spec.TimeZone = ptr.To("Local") }, "must be the name of a time zone"},

@@ -166,7 +166,7 @@ func (s *rays) managedBy() {
 	kueue, ours, other := rayv1.ManagedByMultiKueue, rayv1.ManagedByThis, "someone.example/else"
 	c := s.cluster("managed")
 	c.Spec.ManagedBy = &other
-	checkError(s.T, "another manager", "managedBy must be ray.io/kuberay-operator, which is this controller, or kueue.x-k8s.io/multikueue", s.Create(s.Context(), c))
+	checkError(s.T, "another manager", "managedBy must be ray.io/kuberay-operator (this controller) or kueue.x-k8s.io/multikueue", s.Create(s.Context(), c))
 	c.Spec.ManagedBy = &kueue
 	s.must(s.Create(s.Context(), c))
 	plain := s.cluster("unmanaged")

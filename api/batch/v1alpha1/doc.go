@@ -1,6 +1,6 @@
-// Package v1alpha1 holds the kind Job of batch.volcano.sh/v1alpha1: pods that run
-// to an end together (docs/reference/kinds/vcjob.md). Names, defaults and columns are those of
-// Volcano, so that its manifests apply unchanged.
+// Package v1alpha1 holds the kind Job of batch.volcano.sh/v1alpha1: groups of
+// Pods that run to completion (docs/reference/kinds/vcjob.md). Names, defaults and columns are
+// those of Volcano, so that its manifests apply unchanged.
 //
 // +kubebuilder:object:generate=true
 // +groupName=batch.volcano.sh

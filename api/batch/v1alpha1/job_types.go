@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Job runs Pods to an end together.
+// Job runs groups of Pods to completion.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=k8s4r"
@@ -22,10 +22,10 @@ type Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user wants.
+	// Spec defines the Pods of the Job.
 	// +optional
 	Spec JobSpec `json:"spec,omitempty"`
-	// Status is what has come of it.
+	// Status is the observed state of the Job.
 	// +optional
 	Status JobStatus `json:"status,omitempty"`
 }
@@ -39,172 +39,173 @@ type JobList struct {
 	Items           []Job `json:"items"`
 }
 
-// JobSpec is which Pods run, and what happens when one ends.
+// JobSpec defines the Pods of a Job and what happens when they fail.
 type JobSpec struct {
-	// SchedulerName of the Pods that name none. Empty: volcano.
+	// SchedulerName is the scheduler of Pods whose template sets none. If empty, volcano.
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// MinAvailable is how many Pods must run, or have ended, for the Job to be
-	// Running. 0: as many as its tasks need.
+	// MinAvailable is the number of Pods that must be running, or have ended, for the Job to be
+	// Running. If 0, the sum of minAvailable of all tasks.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinAvailable int32 `json:"minAvailable,omitempty"`
-	// Volumes that every container mounts.
+	// Volumes are mounted in every container.
 	// +optional
 	Volumes []VolumeSpec `json:"volumes,omitempty"`
-	// Tasks are the sorts of Pods of the Job.
+	// Tasks are the groups of equal Pods of the Job.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Tasks []TaskSpec `json:"tasks,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
-	// Policies say what to do when something happens to a Pod of any task. Those of
-	// the task count first.
+	// Policies define the reaction to events of any task. Policies of the task take
+	// precedence.
 	// +optional
 	Policies []LifecyclePolicy `json:"policies,omitempty"`
-	// Plugins of the Job and their arguments. There are env and svc.
+	// Plugins maps the names of plugins to their arguments. Supported are env and svc.
 	// +optional
 	Plugins map[string][]string `json:"plugins,omitempty"`
-	// RunningEstimate is how long the user believes that the Job runs. A note to
-	// people.
+	// RunningEstimate is the expected duration of the Job. It has no effect.
 	// +optional
 	RunningEstimate *metav1.Duration `json:"runningEstimate,omitempty"`
-	// Queue that the Job's Pods name in a label. No Queue object is needed.
+	// Queue is set as a label on the Pods. The Queue object does not have to exist.
 	// +optional
 	// +kubebuilder:default=default
 	Queue string `json:"queue,omitempty"`
-	// MaxRetry is how often the Job may restart before it has failed. 0 reads as 3.
+	// MaxRetry is the number of restart requests after which the Job fails. If 0, 3.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	MaxRetry int32 `json:"maxRetry,omitempty"`
-	// TTLSecondsAfterFinished is how long the Job is kept after it has completed,
-	// failed or was terminated, and where the manager keeps an archive until it is in
-	// there. Not set: for ever.
+	// TTLSecondsAfterFinished is the number of seconds after which a completed, failed or
+	// terminated Job is deleted. If the manager has an archive, the Job is kept until it is
+	// recorded there. If not set, the Job is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// PriorityClassName of the Pods that name none.
+	// PriorityClassName is the priority class of Pods whose template sets none.
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// MinSuccess is how many Pods must succeed for the Job to complete; then it does
-	// so at once. Not set: minAvailable, when all have ended.
+	// MinSuccess is the number of succeeded Pods at which the Job completes. The other Pods are
+	// then stopped. If not set, the Job completes when all Pods have ended and at least
+	// minAvailable of them have succeeded.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinSuccess *int32 `json:"minSuccess,omitempty"`
-	// NetworkTopology is for a scheduler that knows the network.
+	// NetworkTopology is for topology-aware schedulers. It has no effect.
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
 }
 
-// VolumeSpec is a claim that every container of the Job mounts.
+// VolumeSpec is a volume that is mounted in every container of the Job.
 type VolumeSpec struct {
-	// MountPath in the containers. Must not contain a colon.
+	// MountPath is the path in the containers. It must not contain a colon.
 	MountPath string `json:"mountPath"`
-	// VolumeClaimName of a claim that exists, or of the one that is made of
-	// volumeClaim. Empty: a name of the Job's own.
+	// VolumeClaimName is the name of an existing claim, or of the claim that is created from
+	// volumeClaim. If empty, the name is derived from the name of the Job. If volumeClaim is not
+	// set either, an emptyDir is mounted.
 	// +optional
 	VolumeClaimName string `json:"volumeClaimName,omitempty"`
-	// VolumeClaim to make. Not set: the named one is used.
+	// VolumeClaim is the spec of a claim to create. If not set, the claim volumeClaimName must exist.
 	// +optional
 	VolumeClaim *corev1.PersistentVolumeClaimSpec `json:"volumeClaim,omitempty"`
 }
 
-// TaskSpec is one sort of Pods of a Job.
+// TaskSpec is a group of equal Pods of a Job.
 type TaskSpec struct {
-	// Name of the task. Empty: default and its place in the list.
+	// Name of the task, unique in the Job. If empty, default followed by the index of the task.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Replicas is how many of them there are.
+	// Replicas is the number of Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas,omitempty"`
-	// MinAvailable is how many of them must run, or have succeeded. Not set: all.
+	// MinAvailable is the number of Pods that must be running, or have succeeded. If not set, all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinAvailable *int32 `json:"minAvailable,omitempty"`
 	// Template of the Pods.
 	// +optional
 	Template corev1.PodTemplateSpec `json:"template,omitempty"`
-	// Policies say what to do when something happens to a Pod of this task.
+	// Policies define the reaction to events of this task.
 	// +optional
 	Policies []LifecyclePolicy `json:"policies,omitempty"`
-	// TopologyPolicy is for a scheduler that knows NUMA nodes.
+	// TopologyPolicy is for NUMA-aware schedulers. It has no effect.
 	// +optional
 	// +kubebuilder:validation:Enum=none;best-effort;restricted;single-numa-node
 	TopologyPolicy string `json:"topologyPolicy,omitempty"`
-	// MaxRetry is how often the containers of the task's Pods may be restarted, all
-	// in all, before the event TaskFailed. 0 reads as 3.
+	// MaxRetry is the total number of container restarts in the task's Pods that causes the
+	// event TaskFailed. If 0, 3.
 	// +optional
 	MaxRetry int32 `json:"maxRetry,omitempty"`
-	// DependsOn holds the Pods back until other tasks are ready.
+	// DependsOn delays the creation of the Pods until other tasks are ready.
 	// +optional
 	DependsOn *DependsOn `json:"dependsOn,omitempty"`
-	// PartitionPolicy divides the Pods into partitions that are restarted as one.
+	// PartitionPolicy divides the Pods into partitions that are restarted together.
 	// +optional
 	PartitionPolicy *PartitionPolicySpec `json:"partitionPolicy,omitempty"`
 }
 
-// Iteration says how many of the named tasks must be ready.
+// Iteration defines how many of the named tasks must be ready.
 //
 // +kubebuilder:validation:Enum=any;all
 type Iteration string
 
 // The iterations.
 const (
-	// IterationAny: one of them.
+	// IterationAny: at least one task.
 	IterationAny Iteration = "any"
-	// IterationAll: each of them.
+	// IterationAll: all tasks.
 	IterationAll Iteration = "all"
 )
 
-// DependsOn names the tasks that must be ready: minAvailable of their Pods have
-// succeeded, or run with all containers ready.
+// DependsOn names tasks that must be ready: at least minAvailable of their Pods have
+// succeeded, or are running with all containers ready.
 type DependsOn struct {
-	// Name of each of the tasks.
+	// Name lists the names of the tasks.
 	// +optional
 	Name []string `json:"name,omitempty"`
-	// Iteration says how many of them. Empty: all.
+	// Iteration defines how many of the tasks must be ready. If empty, all.
 	// +optional
 	Iteration Iteration `json:"iteration,omitempty"`
 }
 
-// PartitionPolicySpec divides the Pods of a task into partitions of one size.
+// PartitionPolicySpec divides the Pods of a task into partitions of equal size.
 type PartitionPolicySpec struct {
-	// TotalPartitions that there are.
+	// TotalPartitions is the number of partitions.
 	TotalPartitions int32 `json:"totalPartitions"`
-	// PartitionSize is how many Pods each has.
+	// PartitionSize is the number of Pods per partition.
 	PartitionSize int32 `json:"partitionSize"`
-	// NetworkTopology is for a scheduler that knows the network.
+	// NetworkTopology is for topology-aware schedulers. It has no effect.
 	// +optional
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
-	// MinPartitions is how many must be ready. 0: all.
+	// MinPartitions is the number of partitions that must be ready. If 0, all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinPartitions int32 `json:"minPartitions,omitempty"`
 }
 
-// NetworkTopologySpec is kept for a scheduler that knows the network.
+// NetworkTopologySpec is for topology-aware schedulers. It has no effect.
 type NetworkTopologySpec struct {
-	// Mode says whether the topology must be met.
+	// Mode defines whether the topology is required (hard) or preferred (soft).
 	// +optional
 	// +kubebuilder:default=hard
 	// +kubebuilder:validation:Enum=hard;soft
 	Mode string `json:"mode,omitempty"`
-	// HighestTierAllowed that Pods may be spread over.
+	// HighestTierAllowed is the highest network tier that the Pods may span.
 	// +optional
 	HighestTierAllowed *int `json:"highestTierAllowed,omitempty"`
-	// HighestTierName is the same, by its name.
+	// HighestTierName is the name of that tier.
 	// +optional
 	HighestTierName string `json:"highestTierName,omitempty"`
 }
 
-// JobPhase is where a Job stands.
+// JobPhase is the phase of a Job.
 //
 // +kubebuilder:validation:Enum=Pending;Aborting;Aborted;Running;Restarting;Completing;Completed;Terminating;Terminated;Failed
 type JobPhase string
 
-// The phases of a Job. The rules between them stand in internal/core/lifecycle.
+// The phases of a Job. Their transitions are in internal/core/lifecycle.
 const (
 	JobPending     JobPhase = "Pending"
 	JobAborting    JobPhase = "Aborting"
@@ -218,18 +219,18 @@ const (
 	JobFailed      JobPhase = "Failed"
 )
 
-// JobState is a phase and how it came to it.
+// JobState is the phase of a Job and its reason.
 type JobState struct {
 	// Phase of the Job.
 	// +optional
 	Phase JobPhase `json:"phase,omitempty"`
-	// Reason in one word.
+	// Reason is a CamelCase word for programs that explains the phase.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message for people.
+	// Message explains the phase to people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// LastTransitionTime is when the Job came to this phase.
+	// LastTransitionTime is the time at which the Job entered the phase.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 }
@@ -246,67 +247,67 @@ func (j *Job) ArchiveMarker() string {
 // IsArchived reports whether the current phase of the Job is in the archive.
 func (j *Job) IsArchived() bool { return j.Annotations[AnnotationArchived] == j.ArchiveMarker() }
 
-// JobCondition is one phase that the Job has been in.
+// JobCondition is a phase that the Job has been in.
 type JobCondition struct {
 	// Status is the phase.
 	Status JobPhase `json:"status"`
-	// LastTransitionTime is when the Job came to it.
+	// LastTransitionTime is the time at which the Job last entered it.
 	// +optional
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 }
 
 // TaskState counts the Pods of a task.
 type TaskState struct {
-	// Phase is how many of them are in each phase.
+	// Phase maps phases to the number of Pods in them.
 	// +optional
 	Phase map[corev1.PodPhase]int32 `json:"phase,omitempty"`
 }
 
-// JobStatus is written by the vcjob controller alone.
+// JobStatus is the observed state of a Job. Only the vcjob controller writes it.
 type JobStatus struct {
-	// State is where the Job stands.
+	// State is the current phase and its reason.
 	// +optional
 	State JobState `json:"state,omitempty"`
-	// MinAvailable that the counts are held against.
+	// MinAvailable is spec.minAvailable, or its default.
 	// +optional
 	MinAvailable int32 `json:"minAvailable,omitempty"`
-	// TaskStatusCount counts the Pods of each task.
+	// TaskStatusCount counts the Pods of each task by phase.
 	// +optional
 	TaskStatusCount map[string]TaskState `json:"taskStatusCount,omitempty"`
-	// Pending Pods.
+	// Pending is the number of pending Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Pending int32 `json:"pending,omitempty"`
-	// Running Pods.
+	// Running is the number of running Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Running int32 `json:"running,omitempty"`
-	// Succeeded Pods.
+	// Succeeded is the number of succeeded Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Succeeded int32 `json:"succeeded,omitempty"`
-	// Failed Pods.
+	// Failed is the number of failed Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`
-	// Terminating Pods: they are deleted and not yet gone.
+	// Terminating is the number of Pods that are being deleted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Terminating int32 `json:"terminating,omitempty"`
-	// Unknown Pods: their node does not respond.
+	// Unknown is the number of Pods whose node does not respond.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int32 `json:"unknown,omitempty"`
-	// Version grows each time that all Pods are stopped.
+	// Version increases each time all Pods are stopped. Pods of an older version are ignored.
 	// +optional
 	Version int32 `json:"version,omitempty"`
-	// RetryCount is how often the Job was restarted.
+	// RetryCount is the number of restarts.
 	// +optional
 	RetryCount int32 `json:"retryCount,omitempty"`
 	// RunningDuration is the time from the Job's creation to its end.
 	// +optional
 	RunningDuration *metav1.Duration `json:"runningDuration,omitempty"`
-	// ControlledResources are the objects that the Job has made beside Pods.
+	// ControlledResources are the objects, other than Pods, that were created for the Job.
 	// +optional
 	ControlledResources map[string]string `json:"controlledResources,omitempty"`
 	// Conditions are the phases that the Job has been in, the newest last.

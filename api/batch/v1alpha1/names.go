@@ -1,43 +1,41 @@
 package v1alpha1
 
-// The labels and annotations of the Pods of a Job. Those without a note stand in
-// both.
+// The keys of labels and annotations of a Job's Pods. Unless noted, a key is used for both.
 const (
 	// KeyJobName is the name of the Job.
 	KeyJobName = "volcano.sh/job-name"
-	// KeyJobNamespace is the namespace of the Job. A label only.
+	// KeyJobNamespace is the namespace of the Job. Label only.
 	KeyJobNamespace = "volcano.sh/job-namespace"
-	// KeyTaskSpec is the name of the task that the Pod is a replica of.
+	// KeyTaskSpec is the name of the task of the Pod.
 	KeyTaskSpec = "volcano.sh/task-spec"
-	// KeyTaskIndex is the number of the replica, from 0.
+	// KeyTaskIndex is the index of the replica, from 0.
 	KeyTaskIndex = "volcano.sh/task-index"
 	// KeyQueueName is the queue of the Job.
 	KeyQueueName = "volcano.sh/queue-name"
-	// KeyJobVersion is status.version of the Job when it made the Pod. What an
-	// older Pod does is no reason to act. An annotation only.
+	// KeyJobVersion is status.version of the Job when the Pod was created. Policies ignore
+	// Pods of older versions. Annotation only.
 	KeyJobVersion = "volcano.sh/job-version"
-	// KeyJobRetryCount is status.retryCount of the Job when it made the Pod. An
-	// annotation only.
+	// KeyJobRetryCount is status.retryCount of the Job when the Pod was created. Annotation
+	// only.
 	KeyJobRetryCount = "volcano.sh/job-retry-count"
-	// KeyTemplateUID is job-task. An annotation only.
+	// KeyTemplateUID has the value JOB-TASK. Annotation only.
 	KeyTemplateUID = "volcano.sh/template-uid"
-	// KeyGroupName is the group that a gang scheduler would place the Pod with. An
-	// annotation only.
+	// KeyGroupName is the name of the group in which a gang scheduler places the Pod.
+	// Annotation only.
 	KeyGroupName = "scheduling.k8s.io/group-name"
-	// KeyOutOfSync is true on a Pod that the Job itself deletes, so that its end is
-	// not taken for an eviction. An annotation only.
+	// KeyOutOfSync is true on a Pod that the controller deletes, so that the deletion does not
+	// count as an eviction. Annotation only.
 	KeyOutOfSync = "volcano.sh/controller-out-of-sync"
 )
 
 // The defaults of a Job.
 const (
-	// DefaultQueue of a Job that names none.
+	// DefaultQueue is the queue of a Job that sets none.
 	DefaultQueue = "default"
-	// DefaultMaxRetry of a Job, and of a task.
+	// DefaultMaxRetry is the default of maxRetry of Jobs and tasks.
 	DefaultMaxRetry int32 = 3
-	// DefaultSchedulerName of the Pods of a Job.
+	// DefaultSchedulerName is the default scheduler of Pods.
 	DefaultSchedulerName = "volcano"
-	// DefaultTaskName, followed by its place in the list, names a task without a
-	// name.
+	// DefaultTaskName, followed by the index of the task, is the name of a task that sets none.
 	DefaultTaskName = "default"
 )

@@ -2,82 +2,81 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Event is something that happens to a Job, for which a policy may name an Action.
+// Event is an event of a Job that can trigger the action of a policy.
 //
 // +kubebuilder:validation:Enum=*;PodPending;PodRunning;PodFailed;PodEvicted;Unknown;TaskCompleted;TaskFailed;OutOfSync;CommandIssued;JobUpdated
 type Event string
 
 // The events of a Job.
 const (
-	// AnyEvent stands for each of those that a policy may name.
+	// AnyEvent matches all events that a policy can name.
 	AnyEvent Event = "*"
 	// PodPendingEvent: a Pod has been pending for as long as the policy's timeout.
 	PodPendingEvent Event = "PodPending"
-	// PodRunningEvent: a Pod runs. Internal.
+	// PodRunningEvent: a Pod is running. Internal.
 	PodRunningEvent Event = "PodRunning"
 	// PodFailedEvent: a Pod has failed.
 	PodFailedEvent Event = "PodFailed"
-	// PodEvictedEvent: a Pod was deleted, and not by the Job.
+	// PodEvictedEvent: a Pod was deleted, but not by the controller.
 	PodEvictedEvent Event = "PodEvicted"
-	// JobUnknownEvent: some Pods of a gang run and others cannot. Only a gang
-	// scheduler gives it.
+	// JobUnknownEvent: some Pods of a gang are running and others cannot be placed. Only gang
+	// schedulers raise it.
 	JobUnknownEvent Event = "Unknown"
 	// TaskCompletedEvent: every replica of a task has succeeded.
 	TaskCompletedEvent Event = "TaskCompleted"
-	// TaskFailedEvent: the containers of a task's Pods were restarted as often as
-	// its maxRetry allows.
+	// TaskFailedEvent: the containers of a task's Pods were restarted maxRetry times in total.
 	TaskFailedEvent Event = "TaskFailed"
 	// OutOfSyncEvent: the Job or one of its Pods has changed. Internal.
 	OutOfSyncEvent Event = "OutOfSync"
 	// CommandIssuedEvent: a Command names the Job. Internal.
 	CommandIssuedEvent Event = "CommandIssued"
-	// JobUpdatedEvent: the Job was changed. Accepted, never raised.
+	// JobUpdatedEvent: the Job was changed. Accepted, but never raised.
 	JobUpdatedEvent Event = "JobUpdated"
 )
 
-// Action is what to do with a Job.
+// Action is an action on a Job.
 //
 // +kubebuilder:validation:Enum=AbortJob;RestartJob;RestartTask;RestartPod;RestartPartition;TerminateJob;CompleteJob;ResumeJob;SyncJob;EnqueueJob;SyncQueue;OpenQueue;CloseQueue
 type Action string
 
 // The actions on a Job.
 const (
-	// AbortJobAction stops all Pods; ResumeJobAction may start them again.
+	// AbortJobAction stops all Pods. ResumeJobAction starts them again.
 	AbortJobAction Action = "AbortJob"
-	// RestartJobAction stops all Pods and starts anew.
+	// RestartJobAction stops all Pods and starts them again.
 	RestartJobAction Action = "RestartJob"
-	// RestartTaskAction stops and starts the Pods of one task.
+	// RestartTaskAction restarts the Pods of one task.
 	RestartTaskAction Action = "RestartTask"
-	// RestartPodAction stops and starts one Pod.
+	// RestartPodAction restarts one Pod.
 	RestartPodAction Action = "RestartPod"
-	// RestartPartitionAction stops and starts the Pods of one partition of a task.
+	// RestartPartitionAction restarts the Pods of one partition of a task.
 	RestartPartitionAction Action = "RestartPartition"
-	// TerminateJobAction stops all Pods for good.
+	// TerminateJobAction stops all Pods. The Job cannot be resumed.
 	TerminateJobAction Action = "TerminateJob"
-	// CompleteJobAction stops all Pods and counts the Job as completed.
+	// CompleteJobAction stops all Pods and completes the Job.
 	CompleteJobAction Action = "CompleteJob"
 	// ResumeJobAction starts an aborted Job again.
 	ResumeJobAction Action = "ResumeJob"
-	// SyncJobAction creates the Pods that are missing and counts the others.
+	// SyncJobAction creates missing Pods and updates the status.
 	SyncJobAction Action = "SyncJob"
 )
 
-// LifecyclePolicy says what to do when something happens.
+// LifecyclePolicy defines an action and the events that trigger it.
 type LifecyclePolicy struct {
 	// Action to take.
 	// +optional
 	Action Action `json:"action,omitempty"`
-	// Event that leads to it. Either events or an exit code, not both.
+	// Event that triggers the action. Events and exitCode cannot be combined.
 	// +optional
 	Event Event `json:"event,omitempty"`
-	// Events that lead to it, beside the one in event.
+	// Events that trigger the action, in addition to event.
 	// +optional
 	Events []Event `json:"events,omitempty"`
-	// ExitCode of a Pod's first container that leads to it. Not 0.
+	// ExitCode of a Pod's first container that triggers the action. It must not be 0.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// Timeout delays the action. It is not taken if the Pod recovers meanwhile. Not
-	// set: at once.
+	// Timeout delays the action. If the Pod recovers within that time, the action is not
+	// executed. If not set, there is no delay.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Command asks a controller to act on an object, once. It is deleted before it is
-// carried out.
+// Command requests an action on an object. The controller deletes the Command and then executes
+// the action once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=k8s4r"
@@ -12,16 +12,16 @@ type Command struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Action to take, such as AbortJob or ResumeJob.
+	// Action to execute, such as AbortJob or ResumeJob.
 	// +optional
 	Action string `json:"action,omitempty"`
-	// TargetObject to act on: a Job of batch.volcano.sh/v1alpha1.
+	// TargetObject is the object of the action: a Job of batch.volcano.sh/v1alpha1.
 	// +optional
 	TargetObject *metav1.OwnerReference `json:"target,omitempty"`
-	// Reason in one word.
+	// Reason is a CamelCase word for programs.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message for people.
+	// Message explains the request to people.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

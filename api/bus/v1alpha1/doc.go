@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the kind Command of bus.volcano.sh/v1alpha1: a request that is
-// carried out once and then deleted (docs/reference/kinds/vcjob.md).
+// Package v1alpha1 holds the kind Command of bus.volcano.sh/v1alpha1: a request for an
+// action that is executed once (docs/reference/kinds/vcjob.md).
 //
 // +kubebuilder:object:generate=true
 // +groupName=bus.volcano.sh

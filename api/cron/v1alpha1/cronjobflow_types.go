@@ -7,14 +7,14 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// AnnotationScheduledAt of a JobFlow is the time that it was due, in RFC 3339 and the
-// time zone of its CronJobFlow.
+// AnnotationScheduledAt of a JobFlow is the time at which it was due, in RFC 3339 and the time
+// zone of its CronJobFlow.
 const AnnotationScheduledAt = "flow.k8s4r.io/scheduled-at"
 
 // The conditions of a CronJobFlow.
 const (
-	// ConditionValid is False with a sentence while nothing can be started: the
-	// schedule or the time zone cannot be read, or the template is no flow.
+	// ConditionValid is False, with a message, while the schedule, the time zone or the template
+	// is invalid. No flows are started then.
 	ConditionValid = "Valid"
 )
 
@@ -30,7 +30,7 @@ const (
 // +kubebuilder:printcolumn:name="Last Schedule",type=date,JSONPath=`.status.lastScheduleTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Valid",type=string,JSONPath=`.status.conditions[?(@.type=="Valid")].message`,priority=1
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 52",message="metadata.name: must be 52 characters or less, because the names of its flows end in 11 more"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 52",message="metadata.name: must be 52 characters or less, because the names of its flows have 11 more characters"
 type CronJobFlow struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -72,7 +72,7 @@ type CronJobFlowSpec struct {
 	// @hourly, @daily, @weekly, @monthly, @yearly, or @every 90m.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ')",message="must not name a time zone; write it into timeZone"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ')",message="must not contain a time zone; set timeZone instead"
 	Schedule string `json:"schedule"`
 	// TimeZone of the schedule, a name of the IANA time zone database such as Europe/Berlin. If
 	// not set, that of the manager.
@@ -82,16 +82,18 @@ type CronJobFlowSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][-+_/A-Za-z0-9]*$') && self.lowerAscii() != 'local'",message="must be the name of a time zone, such as Europe/Berlin or Etc/UTC"
 	// +kubebuilder:validation:XValidation:rule="timestamp('2026-01-01T00:00:00Z').getFullYear(self) > 0",message="must be a known time zone"
 	TimeZone *string `json:"timeZone,omitempty"`
-	// StartingDeadlineSeconds is how late, in seconds, a flow may be created. A flow that would
-	// be later is skipped. If not set, only the last missed one is created, however late.
+	// StartingDeadlineSeconds is the number of seconds that a flow may be created late. A flow
+	// that would be later is skipped. If not set, there is no limit. Only the last of several
+	// missed flows is created.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
-	// ConcurrencyPolicy defines what happens when a flow is due while an earlier one runs.
+	// ConcurrencyPolicy defines what happens when a flow is due while an earlier one runs. Allow
+	// starts it, Forbid waits for the earlier one, Replace deletes the earlier one.
 	// +optional
 	// +kubebuilder:default=Allow
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
-	// Suspend creates no more flows while it is true. Running flows continue. Times that pass
+	// Suspend stops the creation of flows while it is true. Running flows continue. Times that pass
 	// meanwhile count as missed.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
@@ -125,7 +127,7 @@ type CronJobFlowStatus struct {
 	// +optional
 	// +listType=atomic
 	Active []corev1.ObjectReference `json:"active,omitempty"`
-	// ActiveCount is their number.
+	// ActiveCount is the number of active flows.
 	// +optional
 	ActiveCount int32 `json:"activeCount"`
 	// LastScheduleTime is the scheduled time of the last flow that was created.

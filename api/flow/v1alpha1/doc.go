@@ -1,7 +1,7 @@
 // Package v1alpha1 holds the kinds JobFlow and JobTemplate of
-// flow.volcano.sh/v1alpha1: jobs that follow one another (docs/reference/kinds/jobflow.md).
-// The fields of Volcano keep its names, spelling included. Fields of our own are
-// optional, and a manifest without them means what it meant there.
+// flow.volcano.sh/v1alpha1: workflows of Jobs
+// (docs/reference/kinds/jobflow.md). The fields of Volcano keep its names, spelling included. Fields of our own are
+// optional, and a manifest without them has the same meaning as in Volcano.
 //
 // +kubebuilder:object:generate=true
 // +groupName=flow.volcano.sh

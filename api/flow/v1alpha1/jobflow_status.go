@@ -12,7 +12,7 @@ import (
 // +kubebuilder:validation:Enum=Succeed;Terminating;Failed;Running;Pending
 type Phase string
 
-// The phases of a flow. The rules between them stand in internal/core/lifecycle.
+// The phases of a flow. Their transitions are in internal/core/lifecycle.
 const (
 	Pending     Phase = "Pending"
 	Running     Phase = "Running"
@@ -23,7 +23,7 @@ const (
 
 // The types of status.flowConditions.
 const (
-	// ConditionValid is False with a message while the flow cannot run as it is written.
+	// ConditionValid is False, with a message, while the flow cannot run as specified.
 	ConditionValid = "Valid"
 	// ConditionComplete is True once the flow has succeeded.
 	ConditionComplete = "Complete"
@@ -85,7 +85,7 @@ type JobFlowStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	FlowConditions []metav1.Condition `json:"flowConditions,omitempty"`
-	// Retry is the generation of spec.retry that was carried out.
+	// Retry is the generation of the last spec.retry that was applied.
 	// +optional
 	Retry int64 `json:"retry,omitempty"`
 	// Steps has the state of the steps beyond that of their Jobs. Steps without such state are
@@ -218,7 +218,7 @@ func (s *JobFlowStatus) IsJobRecorded(name, uid string) bool {
 // belongs to any Job with its name.
 func (s *JobStatus) MatchesUID(uid string) bool { return s.UID == "" || s.UID == uid }
 
-// HasEnded reports whether a Job in this phase has ended for good. An aborted Job has not,
+// HasEnded reports whether a Job in this phase has ended. An aborted Job has not,
 // because it can be resumed.
 func HasEnded(p batchv1alpha1.JobPhase) bool {
 	return p == batchv1alpha1.JobCompleted || p == batchv1alpha1.JobFailed || p == batchv1alpha1.JobTerminated

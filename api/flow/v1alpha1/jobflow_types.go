@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The keys of both labels and annotations of a Job that a JobFlow has made. Each
-// value is namespace.name.
+// The keys of labels and annotations of Jobs that a JobFlow created. Each value is
+// NAMESPACE.NAME.
 const (
 	KeyCreatedByJobTemplate = "volcano.sh/createdByJobTemplate"
 	KeyCreatedByJobFlow     = "volcano.sh/createdByJobFlow"
@@ -90,7 +90,7 @@ type JobFlowSpec struct {
 	// Finish.
 	// +optional
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
-	// Suspend starts no more steps while it is true. Running steps continue.
+	// Suspend stops the start of steps while it is true. Running steps continue.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 	// Cancel stops all steps and ends the flow as Failed, with the reason Canceled. Only a retry
@@ -203,11 +203,11 @@ type DependencyCondition string
 const (
 	// WhenCompleted: the target has completed, or was skipped.
 	WhenCompleted DependencyCondition = "Completed"
-	// WhenFailed: the target has failed for good.
+	// WhenFailed: the target has failed and is not retried.
 	WhenFailed DependencyCondition = "Failed"
 	// WhenFinished: the target has ended in any way.
 	WhenFinished DependencyCondition = "Finished"
-	// WhenRunning: the target runs, or has completed.
+	// WhenRunning: the target is running, or has completed.
 	WhenRunning DependencyCondition = "Running"
 )
 
@@ -216,8 +216,8 @@ type DependsOn struct {
 	// Targets are the names of the steps that this step depends on.
 	// +optional
 	Targets []string `json:"targets,omitempty"`
-	// Probe that must succeed as well. With a probe, targets must run instead of having
-	// completed.
+	// Probe that must succeed as well. If set, targets must be running; they do not have to
+	// complete.
 	// +optional
 	Probe *Probe `json:"probe,omitempty"`
 	// Condition that each target must have reached. If empty, Completed, or Running if there is a

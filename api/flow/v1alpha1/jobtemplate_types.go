@@ -6,8 +6,7 @@ import (
 	batchv1alpha1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// JobTemplate is a Job of batch.volcano.sh/v1alpha1 that JobFlows make, each for
-// itself.
+// JobTemplate is the template of a Job of batch.volcano.sh/v1alpha1 that JobFlows create.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=k8s4r"
@@ -18,7 +17,7 @@ type JobTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec of the Jobs. The template's labels and annotations are not theirs.
+	// Spec of the Jobs. The labels and annotations of the template are not copied to the Jobs.
 	// +optional
 	Spec batchv1alpha1.JobSpec `json:"spec,omitempty"`
 	// Status of the template.
@@ -26,9 +25,10 @@ type JobTemplate struct {
 	Status JobTemplateStatus `json:"status,omitempty"`
 }
 
-// JobTemplateStatus is written by the jobtemplate controller alone.
+// JobTemplateStatus is the observed state of a template. Only the jobtemplate controller writes
+// it.
 type JobTemplateStatus struct {
-	// JobDependsOnList names the Jobs that were made from the template and exist.
+	// JobDependsOnList lists the names of existing Jobs that were created from the template.
 	// +optional
 	JobDependsOnList []string `json:"jobDependsOnList,omitempty"`
 }

@@ -1,32 +1,32 @@
 package v1
 
-// The labels of Pods and of what stands around them.
+// The labels of Pods and of the other objects of a cluster.
 const (
-	// LabelIsRayNode is yes on every Pod of a cluster.
+	// LabelIsRayNode has the value yes on every Pod of a cluster.
 	LabelIsRayNode = "ray.io/is-ray-node"
 	// LabelCluster is the name of the cluster.
 	LabelCluster = "ray.io/cluster"
 	// LabelNodeType is one of the NodeTypes.
 	LabelNodeType = "ray.io/node-type"
-	// LabelGroup is the name of the group; of the head it is HeadGroup.
+	// LabelGroup is the name of the group; HeadGroup for the head.
 	LabelGroup = "ray.io/group"
-	// LabelIdentifier is the cluster and the node type.
+	// LabelIdentifier is the name of the cluster and the node type.
 	LabelIdentifier = "ray.io/identifier"
-	// LabelServe is true on the Pods of a RayService that serve.
+	// LabelServe is true on Pods of a RayService that serve requests.
 	LabelServe = "ray.io/serve"
-	// LabelReplicaName tells the replicas of a group apart, where one is several Pods.
+	// LabelReplicaName is the name of the replica, if replicas have several Pods.
 	LabelReplicaName = "ray.io/worker-group-replica-name"
-	// LabelReplicaIndex is the number of the replica in its group, from 0.
+	// LabelReplicaIndex is the index of the replica in its group, from 0.
 	LabelReplicaIndex = "ray.io/worker-group-replica-index"
-	// LabelHostIndex is the number of the Pod in its replica, from 0.
+	// LabelHostIndex is the index of the Pod in its replica, from 0.
 	LabelHostIndex = "ray.io/replica-host-index"
-	// LabelHeadlessService is on the Service of the workers: its own name.
+	// LabelHeadlessService is the name of the headless Service of the workers, on that Service.
 	LabelHeadlessService = "ray.io/headless-worker-svc"
-	// LabelAppName and LabelCreatedBy are the recommended ones of Kubernetes.
+	// LabelAppName and LabelCreatedBy are recommended labels of Kubernetes.
 	LabelAppName   = "app.kubernetes.io/name"
 	LabelCreatedBy = "app.kubernetes.io/created-by"
-	// LabelOriginatedFromKind is the kind of the object that has made the cluster:
-	// RayService or RayJob. Not set: the user has.
+	// LabelOriginatedFromKind is the kind of the object that created the cluster: RayService or
+	// RayJob. Not set if a user created it.
 	LabelOriginatedFromKind = "ray.io/originated-from-crd"
 	// LabelOriginatedFromName is the name of that object.
 	LabelOriginatedFromName = "ray.io/originated-from-cr-name"
@@ -39,53 +39,53 @@ const (
 	NodeTypeRedisCleanup = "redis-cleanup"
 	// HeadGroup is the group of the head.
 	HeadGroup = "headgroup"
-	// AppName and CreatedBy are KubeRay's, for selectors that users have written.
+	// AppName and CreatedBy have KubeRay's values, so that users' selectors keep working.
 	AppName   = "kuberay"
 	CreatedBy = "kuberay-operator"
 )
 
 // The annotations of clusters and of Pods.
 const (
-	// AnnotationFTEnabled is true where GCS fault tolerance is on. On a cluster it
-	// asks for it, without options.
+	// AnnotationFTEnabled is true if GCS fault tolerance is enabled. On a cluster it enables it,
+	// without options.
 	AnnotationFTEnabled = "ray.io/ft-enabled"
 	// AnnotationStorageNamespace separates the keys of clusters in one Redis.
 	AnnotationStorageNamespace = "ray.io/external-storage-namespace"
-	// AnnotationFTDeletionTimeout is how many seconds a cluster waits for the
-	// clean-up of Redis before it goes all the same.
+	// AnnotationFTDeletionTimeout is the number of seconds after which a deleted cluster no longer
+	// waits for the Redis cleanup.
 	AnnotationFTDeletionTimeout = "ray.io/gcs-ft-deletion-timeout"
-	// AnnotationRecreateHash is what the spec was when the head was made. Heads only.
+	// AnnotationRecreateHash is the hash of the spec from which the head was created. Heads only.
 	AnnotationRecreateHash = "ray.io/upgrade-strategy-recreate-hash"
-	// AnnotationVersion is which controller has made the head. Heads only.
+	// AnnotationVersion is the version of the controller that created the head. Heads only.
 	AnnotationVersion = "ray.io/kuberay-version"
-	// AnnotationTemplateHash is what the template was that a Pod was made of. Ours: a
-	// rolling update goes by it.
+	// AnnotationTemplateHash is the hash of the template from which a Pod was created, for rolling
+	// updates. Not in KubeRay.
 	AnnotationTemplateHash = "ray.k8s4r.io/template-hash"
-	// AnnotationSharedHash is what head and workers had to agree on when the head was
-	// made. Heads only. Ours: a rolling update then begins with the head.
+	// AnnotationSharedHash is the hash of the settings that head and workers must share. If it
+	// differs, a rolling update starts with the head. Heads only. Not in KubeRay.
 	AnnotationSharedHash = "ray.k8s4r.io/shared-hash"
-	// AnnotationRefilled is how often each place of a cluster was filled anew, as JSON,
-	// such as {"workers/3":2}. Ours: the names of the Pods follow from it.
+	// AnnotationRefilled counts the replacements of each slot of a cluster, as JSON such as
+	// {"workers/3":2}. Pod names are derived from it. Not in KubeRay.
 	AnnotationRefilled = "ray.k8s4r.io/refilled"
-	// AnnotationOverwriteCommand, when true, leaves the command of the Ray container alone.
+	// AnnotationOverwriteCommand, if true, keeps the command of the Ray container unchanged.
 	AnnotationOverwriteCommand = "ray.io/overwrite-container-cmd"
-	// AnnotationEnableServeService, when true, makes the Service of Ray Serve.
+	// AnnotationEnableServeService, if true, creates the Service of Ray Serve.
 	AnnotationEnableServeService = "ray.io/enable-serve-service"
-	// AnnotationDisableHeadRestart, when true, makes no second head once the
-	// cluster was provisioned.
+	// AnnotationDisableHeadRestart, if true, prevents a second head once the cluster was
+	// provisioned.
 	AnnotationDisableHeadRestart = "ray.io/disable-provisioned-head-restart"
 	// AnnotationIngressClass names the class of the Ingress.
 	AnnotationIngressClass = "kubernetes.io/ingress.class"
 )
 
-// FinalizerRedisCleanup keeps a cluster until its keys are gone from Redis.
+// FinalizerRedisCleanup keeps a deleted cluster until its keys are removed from Redis.
 const FinalizerRedisCleanup = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 // The values of spec.managedBy.
 const (
-	// ManagedByThis is this controller. Not set means the same.
+	// ManagedByThis is this controller, which is also the default.
 	ManagedByThis = "ray.io/kuberay-operator"
-	// ManagedByMultiKueue is Kueue, in another cluster.
+	// ManagedByMultiKueue is Kueue, which runs the cluster in another Kubernetes cluster.
 	ManagedByMultiKueue = "kueue.x-k8s.io/multikueue"
 )
 

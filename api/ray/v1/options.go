@@ -17,31 +17,33 @@ const (
 	AutoscalerV2 AutoscalerVersion = "v2"
 )
 
-// AutoscalerOptions are settings of Ray's autoscaler, a container of the head Pod.
+// AutoscalerOptions are the settings of Ray's autoscaler, which runs in a container of the head
+// Pod.
 type AutoscalerOptions struct {
-	// Resources of the container. Not set: 500m CPU and 512Mi of memory.
+	// Resources of the container. If not set, 500m CPU and 512Mi of memory.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// Image of the container. Not set: that of the head.
+	// Image of the container. If not set, that of the head.
 	// +optional
 	Image *string `json:"image,omitempty"`
-	// ImagePullPolicy of the container. Not set: IfNotPresent.
+	// ImagePullPolicy of the container. If not set, IfNotPresent.
 	// +optional
 	ImagePullPolicy *corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// SecurityContext of the container.
 	// +optional
 	SecurityContext *corev1.SecurityContext `json:"securityContext,omitempty"`
-	// IdleTimeoutSeconds after which an idle worker is removed. Not set: 60.
+	// IdleTimeoutSeconds is the number of seconds after which an idle worker is removed. If not
+	// set, 60.
 	// +optional
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
-	// UpscalingMode is how fast workers are added. Not set: Default.
+	// UpscalingMode defines how fast workers are added. If not set, Default.
 	// +optional
 	// +kubebuilder:validation:Enum=Default;Aggressive;Conservative
 	UpscalingMode *string `json:"upscalingMode,omitempty"`
-	// Version of the autoscaler. Not set: what this version of Ray runs by itself.
+	// Version of the autoscaler. If not set, the default of the version of Ray.
 	// +optional
 	Version *AutoscalerVersion `json:"version,omitempty"`
-	// Env of the container, after what it gets in any case.
+	// Env of the container, in addition to the variables that the controller sets.
 	// +optional
 	Env []corev1.EnvVar `json:"env,omitempty"`
 	// EnvFrom of the container.
@@ -50,16 +52,16 @@ type AutoscalerOptions struct {
 	// VolumeMounts of the container.
 	// +optional
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
-	// Command of the container in place of the usual one, which then stands in
+	// Command of the container. It replaces the default command, which is in the variable
 	// KUBERAY_GEN_AUTOSCALER_START_CMD.
 	// +optional
 	Command []string `json:"command,omitempty"`
-	// Args of the container in place of the usual ones.
+	// Args of the container. They replace the default arguments.
 	// +optional
 	Args []string `json:"args,omitempty"`
 }
 
-// GcsFaultToleranceBackend is where the head keeps what it knows.
+// GcsFaultToleranceBackend is the storage of the head's state.
 //
 // +kubebuilder:validation:Enum=redis;rocksdb
 type GcsFaultToleranceBackend string
@@ -70,120 +72,124 @@ const (
 	BackendRocksDB GcsFaultToleranceBackend = "rocksdb"
 )
 
-// GcsFaultToleranceOptions keep what the head knows outside of it.
+// GcsFaultToleranceOptions store the state of the head outside its Pod.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.backend) ? self.backend : 'redis') == (has(oldSelf.backend) ? oldSelf.backend : 'redis')",message="backend cannot change; create another RayCluster"
 type GcsFaultToleranceOptions struct {
-	// Backend that keeps it. Empty: redis. It cannot change.
+	// Backend that stores the state. If empty, redis. It cannot change. rocksdb is not supported
+	// yet.
 	// +optional
 	Backend GcsFaultToleranceBackend `json:"backend,omitempty"`
-	// RedisAddress is host:port, or several of them.
+	// RedisAddress is the address of Redis as host:port, or a list of addresses.
 	// +optional
 	RedisAddress string `json:"redisAddress,omitempty"`
-	// RedisUsername to log in with.
+	// RedisUsername is the user name for Redis.
 	// +optional
 	RedisUsername *RedisCredential `json:"redisUsername,omitempty"`
-	// RedisPassword to log in with.
+	// RedisPassword is the password for Redis.
 	// +optional
 	RedisPassword *RedisCredential `json:"redisPassword,omitempty"`
-	// ExternalStorageNamespace separates this cluster's keys from others'. Empty:
+	// ExternalStorageNamespace separates the keys of this cluster from those of others. If empty,
 	// the UID of the object.
 	// +optional
 	ExternalStorageNamespace string `json:"externalStorageNamespace,omitempty"`
-	// Storage of RocksDB. Refused: it is for later.
+	// Storage of the backend rocksdb. Not supported yet; must not be set.
 	// +optional
 	Storage *GcsStorage `json:"storage,omitempty"`
 }
 
-// RedisCredential is a value, or where it stands.
+// RedisCredential is a value or a reference to it.
 type RedisCredential struct {
-	// Value in plain text.
+	// Value as plain text.
 	// +optional
 	Value string `json:"value,omitempty"`
-	// ValueFrom a Secret, for example.
+	// ValueFrom refers to the value, for example in a Secret.
 	// +optional
 	ValueFrom *corev1.EnvVarSource `json:"valueFrom,omitempty"`
 }
 
 // GcsStorage is the volume of RocksDB.
 type GcsStorage struct {
-	// ClaimName of a claim that exists. Empty: one is made.
+	// ClaimName is the name of an existing claim. If empty, a claim is created.
 	// +optional
 	ClaimName string `json:"claimName,omitempty"`
-	// Size of the claim that is made.
+	// Size of the created claim.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// StorageClassName of the claim that is made.
+	// StorageClassName of the created claim.
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`
-	// AccessModes of the claim that is made.
+	// AccessModes of the created claim.
 	// +optional
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
 	// SubPath in the volume.
 	// +optional
 	SubPath string `json:"subPath,omitempty"`
-	// DeletionPolicy of the claim that is made.
+	// DeletionPolicy of the created claim.
 	// +optional
 	// +kubebuilder:validation:Enum=DeleteWithCluster;Retain
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 }
 
-// AuthMode is who may speak to the cluster.
+// AuthMode defines how clients authenticate.
 //
 // +kubebuilder:validation:Enum=disabled;token
 type AuthMode string
 
 // The modes.
 const (
-	// AuthDisabled lets everybody in.
+	// AuthDisabled accepts all clients.
 	AuthDisabled AuthMode = "disabled"
-	// AuthToken lets in who bears the token.
+	// AuthToken accepts clients with the token.
 	AuthToken AuthMode = "token"
 )
 
-// AuthOptions say who may speak to the cluster.
+// AuthOptions define how clients authenticate.
 type AuthOptions struct {
-	// Mode of authentication. Empty: none is asked for, but the token is made.
+	// Mode of authentication. disabled accepts all clients, token accepts clients with the token.
+	// If empty, all clients are accepted, but the Secret with the token is created.
 	// +optional
 	Mode AuthMode `json:"mode,omitempty"`
-	// SecretName of a Secret with the key auth_token. Empty: one is made.
+	// SecretName is the name of a Secret with the token under the key auth_token. If empty, the
+	// Secret is created.
 	// +optional
 	SecretName *string `json:"secretName,omitempty"`
-	// EnableK8sTokenAuth lets in who bears a token of Kubernetes that may.
+	// EnableK8sTokenAuth accepts authorized Kubernetes tokens instead. Requires mode token and Ray
+	// 2.55.
 	// +optional
 	EnableK8sTokenAuth *bool `json:"enableK8sTokenAuth,omitempty"`
 }
 
-// NetworkPolicySpec shuts the Pods off from others.
+// NetworkPolicySpec restricts connections to the Pods.
 type NetworkPolicySpec struct {
-	// Mode is what is shut off. Empty: DenyAll.
+	// Mode defines which connections are denied. If empty, DenyAll.
 	// +optional
 	// +kubebuilder:validation:Enum=DenyAll;DenyAllIngress;DenyAllEgress
 	Mode string `json:"mode,omitempty"`
-	// Head has rules of the head.
+	// Head has the rules of the head.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Head *runtime.RawExtension `json:"head,omitempty"`
-	// Worker has rules of all workers.
+	// Worker has the rules of all workers.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Worker *runtime.RawExtension `json:"worker,omitempty"`
-	// WorkerGroups have rules of groups of workers.
+	// WorkerGroups have the rules of groups of workers.
 	// +optional
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	WorkerGroups []runtime.RawExtension `json:"workerGroups,omitempty"`
 }
 
-// TLSOptions encrypt what the Pods say to each other.
+// TLSOptions encrypt the connections between the Pods.
 type TLSOptions struct {
-	// Enabled turns it on.
+	// Enabled enables encryption.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // HistoryServerOptions keep events and logs of ended clusters.
 type HistoryServerOptions struct {
-	// CollectorOptions of the container that collects them.
+	// CollectorOptions are the settings of the container that collects them.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	CollectorOptions *runtime.RawExtension `json:"collectorOptions,omitempty"`

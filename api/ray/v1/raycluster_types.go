@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RayCluster is one head Pod and any number of worker Pods.
+// RayCluster is a Ray cluster: a head Pod and groups of worker Pods.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=k8s4r"
@@ -26,9 +26,9 @@ type RayCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user wants.
+	// Spec defines the Pods of the cluster.
 	Spec RayClusterSpec `json:"spec,omitempty"`
-	// Status is what has come of it.
+	// Status is the observed state of the cluster.
 	// +optional
 	Status RayClusterStatus `json:"status,omitempty"`
 }
@@ -42,97 +42,98 @@ type RayClusterList struct {
 	Items           []RayCluster `json:"items"`
 }
 
-// RayClusterSpec is which Pods there are, and what stands around them.
+// RayClusterSpec defines the Pods of a cluster and their Services.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy)",message="managedBy cannot be set or removed later; create another RayCluster"
 type RayClusterSpec struct {
-	// HeadGroupSpec is the head Pod.
+	// HeadGroupSpec defines the head Pod.
 	HeadGroupSpec HeadGroupSpec `json:"headGroupSpec"`
-	// WorkerGroupSpecs are the groups of worker Pods. None: the head works alone.
+	// WorkerGroupSpecs define the groups of worker Pods. If empty, there is only the head.
 	// +optional
 	WorkerGroupSpecs []WorkerGroupSpec `json:"workerGroupSpecs,omitempty"`
-	// RayVersion of the images, such as 2.53.0. It decides on probes and on what
-	// the cluster can do. Empty: a version before all of that.
+	// RayVersion is the version of Ray in the images, such as 2.53.0. It selects the probes and
+	// the supported features. If empty, features that need a minimum version are not supported.
 	// +optional
 	RayVersion string `json:"rayVersion,omitempty"`
-	// Suspend deletes all Pods and keeps the cluster. Only false resumes it.
+	// Suspend deletes all Pods and keeps the cluster. Setting it to false resumes the cluster;
+	// removing it does not.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
-	// ManagedBy names who acts on the object. Not set: this controller. It cannot change.
+	// ManagedBy is the controller that manages the cluster. If not set, this controller. It cannot
+	// change.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="managedBy cannot change; create another RayCluster"
-	// +kubebuilder:validation:XValidation:rule="self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",message="managedBy must be ray.io/kuberay-operator, which is this controller, or kueue.x-k8s.io/multikueue"
+	// +kubebuilder:validation:XValidation:rule="self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",message="managedBy must be ray.io/kuberay-operator (this controller) or kueue.x-k8s.io/multikueue"
 	ManagedBy *string `json:"managedBy,omitempty"`
-	// EnableInTreeAutoscaling runs Ray's autoscaler beside the head. It then decides
-	// on replicas.
+	// EnableInTreeAutoscaling runs Ray's autoscaler in the head Pod. The autoscaler then sets the
+	// replicas of the groups.
 	// +optional
 	EnableInTreeAutoscaling *bool `json:"enableInTreeAutoscaling,omitempty"`
-	// AutoscalerOptions are settings of the autoscaler.
+	// AutoscalerOptions are the settings of the autoscaler.
 	// +optional
 	AutoscalerOptions *AutoscalerOptions `json:"autoscalerOptions,omitempty"`
-	// HeadServiceAnnotations of the head's Service.
+	// HeadServiceAnnotations are the annotations of the head's Service.
 	// +optional
 	HeadServiceAnnotations map[string]string `json:"headServiceAnnotations,omitempty"`
-	// GcsFaultToleranceOptions keep what the head knows outside of it. Not set: it
-	// dies with the head.
+	// GcsFaultToleranceOptions store the state of the head outside its Pod. If not set, the state
+	// is lost when the head Pod ends.
 	// +optional
 	GcsFaultToleranceOptions *GcsFaultToleranceOptions `json:"gcsFaultToleranceOptions,omitempty"`
-	// UpgradeStrategy is what becomes of the Pods when the spec changes. Not set: None.
+	// UpgradeStrategy defines what happens to the Pods when the spec changes. If not set, None.
 	// +optional
 	UpgradeStrategy *RayClusterUpgradeStrategy `json:"upgradeStrategy,omitempty"`
-	// AuthOptions say who may speak to the cluster.
+	// AuthOptions define how clients authenticate. If not set, they do not.
 	// +optional
 	AuthOptions *AuthOptions `json:"authOptions,omitempty"`
-	// NetworkPolicy shuts the Pods off from others. Refused: it is for later.
+	// NetworkPolicy restricts connections to the Pods. Not supported yet; must not be set.
 	// +optional
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
-	// TLSOptions encrypt what the Pods say to each other. Refused: they are for later.
+	// TLSOptions encrypt the connections between the Pods. Not supported yet; must not be enabled.
 	// +optional
 	TLSOptions *TLSOptions `json:"tlsOptions,omitempty"`
-	// HistoryServerOptions keep events and logs of ended clusters. Refused: they are
-	// for later.
+	// HistoryServerOptions keep events and logs of ended clusters. Not supported yet; must not be
+	// set.
 	// +optional
 	HistoryServerOptions *HistoryServerOptions `json:"historyServerOptions,omitempty"`
 }
 
-// HeadGroupSpec is the head Pod, and how others reach it.
+// HeadGroupSpec defines the head Pod, its Service and its Ingress.
 type HeadGroupSpec struct {
-	// Template of the Pod. Its first container is Ray.
+	// Template of the Pod. The first container runs Ray.
 	Template corev1.PodTemplateSpec `json:"template"`
-	// RayStartParams are the flags of ray start, without dashes.
+	// RayStartParams are flags of ray start, without the leading dashes.
 	// +optional
 	RayStartParams map[string]string `json:"rayStartParams,omitempty"`
-	// HeadService is merged into the head's Service: name, labels, annotations,
-	// ports, type and the rest of its spec.
+	// HeadService is merged into the head's Service: its name, labels, annotations and spec.
 	// +optional
 	HeadService *corev1.Service `json:"headService,omitempty"`
-	// ServiceType of the head's Service. Empty: a headless ClusterIP.
+	// ServiceType is the type of the head's Service. If empty, ClusterIP, without a cluster IP.
 	// +optional
 	ServiceType corev1.ServiceType `json:"serviceType,omitempty"`
-	// EnableIngress makes an Ingress for the dashboard.
+	// EnableIngress creates an Ingress for the dashboard.
 	// +optional
 	EnableIngress *bool `json:"enableIngress,omitempty"`
-	// IngressOptions of that Ingress.
+	// IngressOptions are the settings of that Ingress.
 	// +optional
 	IngressOptions *IngressOptions `json:"ingressOptions,omitempty"`
-	// Resources that Ray shall know of the Pod, whatever its container may use:
-	// CPU, GPU, memory and names of the user's own.
+	// Resources that the Pod offers to Ray: CPU, GPU, memory and custom names. They take
+	// precedence over the limits of the container.
 	// +optional
 	Resources map[string]string `json:"resources,omitempty"`
-	// Labels of the Pod that are Ray's node labels as well.
+	// Labels of the Pod. They are also Ray's node labels.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// IngressOptions are what differs between Ingresses of dashboards.
+// IngressOptions are the settings of the Ingress for the dashboard.
 type IngressOptions struct {
-	// Host that the Ingress answers for. Empty: any.
+	// Host of the Ingress. If empty, any.
 	// +optional
 	Host string `json:"host,omitempty"`
-	// Path of the dashboard. Empty: /.
+	// Path of the dashboard. If empty, /.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// PathType of the path. Not set: Prefix.
+	// PathType of the path. If not set, Prefix.
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;Prefix;ImplementationSpecific
 	PathType *string `json:"pathType,omitempty"`
@@ -141,70 +142,73 @@ type IngressOptions struct {
 	TLS []IngressTLS `json:"tls,omitempty"`
 }
 
-// IngressTLS names the certificate of some hosts.
+// IngressTLS is a certificate and its hosts.
 type IngressTLS struct {
-	// Hosts that the certificate is for. Empty: any.
+	// Hosts of the certificate. If empty, any.
 	// +optional
 	Hosts []string `json:"hosts,omitempty"`
-	// SecretName of the certificate. Empty: that of the ingress controller.
+	// SecretName is the name of the Secret with the certificate. If empty, the certificate of the
+	// ingress controller is used.
 	// +optional
 	SecretName string `json:"secretName,omitempty"`
 }
 
-// WorkerGroupSpec is a number of equal workers.
+// WorkerGroupSpec is a group of equal workers.
 type WorkerGroupSpec struct {
-	// GroupName tells the groups of a cluster apart.
+	// GroupName is the name of the group, unique in the cluster.
 	GroupName string `json:"groupName"`
-	// Template of the Pods. Its first container is Ray.
+	// Template of the Pods. The first container runs Ray.
 	Template corev1.PodTemplateSpec `json:"template"`
-	// Replicas wanted. It counts between minReplicas and maxReplicas. The autoscaler
-	// writes it too.
+	// Replicas is the desired number of replicas, limited to the range from minReplicas to
+	// maxReplicas. The autoscaler writes it, too.
 	// +optional
 	// +kubebuilder:default=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// MinReplicas that there are in any case.
+	// MinReplicas is the lowest number of replicas.
 	// +kubebuilder:default=0
 	MinReplicas *int32 `json:"minReplicas"`
-	// MaxReplicas that there are at the most.
+	// MaxReplicas is the highest number of replicas.
 	// +kubebuilder:default=2147483647
 	MaxReplicas *int32 `json:"maxReplicas"`
-	// NumOfHosts is how many Pods one replica is. They live and die together.
+	// NumOfHosts is the number of Pods per replica. They are created and deleted together.
 	// +optional
 	// +kubebuilder:default=1
 	NumOfHosts int32 `json:"numOfHosts,omitempty"`
-	// Priority among the groups when the autoscaler can choose; the higher counts more.
+	// Priority of the group when the autoscaler chooses among groups. Higher values are preferred.
+	// Requires autoscaler v2.
 	// +optional
 	// +kubebuilder:default=0
 	Priority *int32 `json:"priority,omitempty"`
-	// IdleTimeoutSeconds after which the autoscaler removes an idle worker of this
-	// group. Not set: that of autoscalerOptions.
+	// IdleTimeoutSeconds is the number of seconds after which the autoscaler removes an idle
+	// worker of the group. If not set, that of autoscalerOptions. Requires autoscaler v2.
 	// +optional
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 	// Suspend deletes the Pods of this group and keeps the group.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
-	// Resources that Ray shall know of a Pod, whatever its container may use.
+	// Resources that each Pod offers to Ray. They take precedence over the limits of
+	// the container.
 	// +optional
 	Resources map[string]string `json:"resources,omitempty"`
-	// Labels of the Pods that are Ray's node labels as well.
+	// Labels of the Pods. They are also Ray's node labels.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// RayStartParams are the flags of ray start, without dashes.
+	// RayStartParams are flags of ray start, without the leading dashes.
 	// +optional
 	RayStartParams map[string]string `json:"rayStartParams,omitempty"`
-	// ScaleStrategy says which Pods go. The autoscaler writes it.
+	// ScaleStrategy selects the Pods to delete. The autoscaler writes it.
 	// +optional
 	ScaleStrategy ScaleStrategy `json:"scaleStrategy,omitempty"`
 }
 
-// ScaleStrategy says which Pods go.
+// ScaleStrategy selects the Pods to delete.
 type ScaleStrategy struct {
-	// WorkersToDelete are names of Pods of the group.
+	// WorkersToDelete are the names of Pods of the group to delete.
 	// +optional
 	WorkersToDelete []string `json:"workersToDelete,omitempty"`
 }
 
-// UpgradeType is what becomes of the Pods when the spec changes.
+// UpgradeType defines what happens to the Pods when the spec changes.
 //
 // +kubebuilder:validation:Enum=Recreate;None;RollingUpdate
 type UpgradeType string
@@ -213,15 +217,16 @@ type UpgradeType string
 const (
 	// UpgradeRecreate deletes all Pods at once.
 	UpgradeRecreate UpgradeType = "Recreate"
-	// UpgradeNone leaves the Pods as they are.
+	// UpgradeNone keeps the Pods unchanged.
 	UpgradeNone UpgradeType = "None"
 	// UpgradeRollingUpdate replaces the workers a few at a time, and the head last.
 	UpgradeRollingUpdate UpgradeType = "RollingUpdate"
 )
 
-// RayClusterUpgradeStrategy is what becomes of the Pods when the spec changes.
+// RayClusterUpgradeStrategy defines what happens to the Pods when the spec changes.
 type RayClusterUpgradeStrategy struct {
-	// Type of the upgrade. Not set: None.
+	// Type of the upgrade. Recreate deletes all Pods at once. RollingUpdate replaces the workers a
+	// few at a time, and then the head. None keeps the Pods unchanged. If not set, None.
 	// +optional
 	Type *UpgradeType `json:"type,omitempty"`
 }

@@ -5,80 +5,80 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterState is one word on a cluster.
+// ClusterState is the state of a cluster.
 //
 // +kubebuilder:validation:Enum="";ready;unhealthy;failed;suspended
 type ClusterState string
 
-// The states. The API takes unhealthy and failed too, which older controllers have
-// written; this one writes neither.
+// The states. The API also accepts unhealthy and failed, which older controllers wrote.
 const (
-	// StateReady: all Pods are there and ready.
+	// StateReady: all Pods exist and are ready.
 	StateReady ClusterState = "ready"
-	// StateSuspended: the user has suspended it, and no Pod is left.
+	// StateSuspended: the user has suspended the cluster, and all Pods are deleted.
 	StateSuspended ClusterState = "suspended"
 )
 
-// RayClusterStatus is what has come of a cluster. Written only by the raycluster
-// controller. All numbers of replicas are numbers of Pods.
+// RayClusterStatus is the observed state of a cluster. Only the raycluster controller writes it.
+// All numbers of replicas are numbers of Pods.
 type RayClusterStatus struct {
-	// State in one word. Empty: not yet ready.
+	// State of the cluster: ready or suspended. Empty while the cluster is not ready.
 	// +optional
 	State ClusterState `json:"state,omitempty"`
-	// Reason why the state is not ready, for people.
+	// Reason explains to people why the cluster is not ready.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Conditions, each with a reason and a message.
+	// Conditions of the cluster: HeadPodReady, RayClusterProvisioned, RayClusterSuspending,
+	// RayClusterSuspended and ReplicaFailure.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// DesiredWorkerReplicas is how many worker Pods there shall be.
+	// DesiredWorkerReplicas is the desired number of worker Pods.
 	// +optional
 	DesiredWorkerReplicas int32 `json:"desiredWorkerReplicas,omitempty"`
-	// AvailableWorkerReplicas is how many worker Pods run.
+	// AvailableWorkerReplicas is the number of running worker Pods.
 	// +optional
 	AvailableWorkerReplicas int32 `json:"availableWorkerReplicas,omitempty"`
-	// ReadyWorkerReplicas is how many worker Pods run and are ready.
+	// ReadyWorkerReplicas is the number of worker Pods that are running and ready.
 	// +optional
 	ReadyWorkerReplicas int32 `json:"readyWorkerReplicas,omitempty"`
-	// MinWorkerReplicas is the least number of worker Pods.
+	// MinWorkerReplicas is the lowest number of worker Pods, from minReplicas of all groups.
 	// +optional
 	MinWorkerReplicas int32 `json:"minWorkerReplicas,omitempty"`
-	// MaxWorkerReplicas is the largest number of worker Pods.
+	// MaxWorkerReplicas is the highest number of worker Pods, from maxReplicas of all groups.
 	// +optional
 	MaxWorkerReplicas int32 `json:"maxWorkerReplicas,omitempty"`
-	// DesiredCPU of all Pods that there shall be.
+	// DesiredCPU is the CPU of all desired Pods.
 	// +optional
 	DesiredCPU resource.Quantity `json:"desiredCPU,omitempty"`
-	// DesiredMemory of all Pods that there shall be.
+	// DesiredMemory is the memory of all desired Pods.
 	// +optional
 	DesiredMemory resource.Quantity `json:"desiredMemory,omitempty"`
-	// DesiredGPU of all Pods that there shall be, of any make.
+	// DesiredGPU is the number of GPUs, of any vendor, of all desired Pods.
 	// +optional
 	DesiredGPU resource.Quantity `json:"desiredGPU,omitempty"`
-	// DesiredTPU of all Pods that there shall be.
+	// DesiredTPU is the number of TPUs of all desired Pods.
 	// +optional
 	DesiredTPU resource.Quantity `json:"desiredTPU,omitempty"`
-	// Endpoints of the head: a port by its name.
+	// Endpoints maps the names of the head's ports to their numbers.
 	// +optional
 	Endpoints map[string]string `json:"endpoints,omitempty"`
-	// Head is where the head is found.
+	// Head has the addresses of the head.
 	// +optional
 	Head HeadInfo `json:"head,omitempty"`
-	// LastUpdateTime is when the status was last written.
+	// LastUpdateTime is the time at which the status was last written.
 	// +optional
 	// +nullable
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
-	// StateTransitionTimes is when the cluster last came into each state.
+	// StateTransitionTimes maps states to the time at which the cluster last entered them.
 	// +optional
 	StateTransitionTimes map[ClusterState]*metav1.Time `json:"stateTransitionTimes,omitempty"`
-	// ObservedGeneration of the object that the status was computed from.
+	// ObservedGeneration is the metadata.generation that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// HeadInfo is where the head is found.
+// HeadInfo has the addresses of the head.
 type HeadInfo struct {
 	// PodIP of the head Pod.
 	// +optional
@@ -86,7 +86,7 @@ type HeadInfo struct {
 	// PodName of the head Pod.
 	// +optional
 	PodName string `json:"podName,omitempty"`
-	// ServiceIP of the head's Service. Where that is headless: the Pod's.
+	// ServiceIP is the address of the head's Service. If the Service is headless, that of the Pod.
 	// +optional
 	ServiceIP string `json:"serviceIP,omitempty"`
 	// ServiceName of the head's Service.
@@ -98,13 +98,13 @@ type HeadInfo struct {
 const (
 	// HeadPodReady: the head Pod is ready.
 	HeadPodReady = "HeadPodReady"
-	// RayClusterProvisioned: all Pods have run once. It stays until the cluster is suspended.
+	// RayClusterProvisioned: all Pods have been ready. It stays True until the cluster is suspended.
 	RayClusterProvisioned = "RayClusterProvisioned"
-	// ReplicaFailure: a Pod could not be created or deleted. Gone when it could.
+	// ReplicaFailure: a Pod could not be created or deleted. Removed once all writes succeed.
 	ReplicaFailure = "ReplicaFailure"
-	// RayClusterSuspending: the Pods are being deleted, and will be in any case.
+	// RayClusterSuspending: the Pods are being deleted. It completes even if the spec changes back.
 	RayClusterSuspending = "RayClusterSuspending"
-	// RayClusterSuspended: all Pods are gone, because the user wants it so.
+	// RayClusterSuspended: all Pods are deleted, because the user has suspended the cluster.
 	RayClusterSuspended = "RayClusterSuspended"
 )
 
@@ -114,17 +114,17 @@ const (
 	ReasonHeadPodNotFound = "HeadPodNotFound"
 	// ReasonHeadPodRunningAndReady: the head Pod is ready.
 	ReasonHeadPodRunningAndReady = "HeadPodRunningAndReady"
-	// ReasonUnknown: Kubernetes gives none.
+	// ReasonUnknown: Kubernetes reports no reason.
 	ReasonUnknown = "Unknown"
-	// ReasonPodsProvisioning: not all Pods have run yet.
+	// ReasonPodsProvisioning: not all Pods have been ready yet.
 	ReasonPodsProvisioning = "RayClusterPodsProvisioning"
-	// ReasonAllPodRunningAndReadyFirstTime: all Pods have run once.
+	// ReasonAllPodRunningAndReadyFirstTime: all Pods have been ready.
 	ReasonAllPodRunningAndReadyFirstTime = "AllPodRunningAndReadyFirstTime"
 	// ReasonSuspended: the user has suspended the cluster.
 	ReasonSuspended = "RayClusterSuspended"
-	// ReasonSuspending: the user wants the cluster suspended.
+	// ReasonSuspending: the user is suspending the cluster.
 	ReasonSuspending = "RayClusterSuspending"
-	// ReasonFailedDeleteAllPods is one of ReplicaFailure, as are those that follow.
+	// ReasonFailedDeleteAllPods and the following are reasons of ReplicaFailure.
 	ReasonFailedDeleteAllPods   = "FailedDeleteAllPods"
 	ReasonFailedDeleteHeadPod   = "FailedDeleteHeadPod"
 	ReasonFailedCreateHeadPod   = "FailedCreateHeadPod"

@@ -102,7 +102,7 @@ type JobSpec struct {
 	// +listMapKey=name
 	TaskGroups []TaskGroupDefinition `json:"taskGroups" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// DesiredState is the state that the user asks for. If empty, running. A change that the
+	// DesiredState is the state that the user requests. If empty, running. A change that the
 	// current state does not allow is rejected.
 	// +optional
 	// +kubebuilder:validation:Enum=running;paused;canceled
@@ -124,7 +124,7 @@ type JobSpec struct {
 	// ActiveDeadline bounds the time from the first start of a task until the job ends. When it
 	// is exceeded the job fails with the reason DeadlineExceeded. If empty, there is no bound.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more, because the job fails when it is over; leave it out for a job that may take any time"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be at least 1s; omit it for a job without a time limit"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`
 
 	// TTLSecondsAfterFinished is the number of seconds after which an ended job is deleted. If
@@ -138,8 +138,8 @@ type JobSpec struct {
 // TaskGroupDefinition is a set of tasks that run together on one robot, and the number of such
 // sets.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
-// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
+// +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not occur in both initTasks and tasks"
+// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang has at most 128 replicas and 500 tasks; lower count, or omit gang"
 type TaskGroupDefinition struct {
 	// Name of the group, unique within its job.
 	// +kubebuilder:validation:MinLength=1
@@ -236,7 +236,7 @@ func (g *TaskGroupTemplate) HasStages() bool {
 
 // EphemeralDisk is a directory on the robot that the tasks of a replica share.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.migrate) || !self.migrate",message="migrate is not supported: a robot's disk cannot be reached from another robot; write what must survive to an output or an artifact store, and leave migrate out"
+// +kubebuilder:validation:XValidation:rule="!has(self.migrate) || !self.migrate",message="migrate is not supported: pass data that must survive as an output or through an artifact store, and omit migrate"
 type EphemeralDisk struct {
 	// Migrate must be false: data is not moved between robots.
 	// +optional
@@ -360,8 +360,8 @@ type FailurePolicy struct {
 	BlocklistAfter *int32 `json:"blocklistAfter,omitempty"`
 }
 
-// The ways to settle between an original whose robot has come back and what took
-// its place.
+// The values of disconnect.reconcile, which decides between the original attempt of a robot that
+// is back and the replacement.
 const (
 	ReconcileBestScore       = "best_score"
 	ReconcileKeepOriginal    = "keep_original"
@@ -382,7 +382,7 @@ type Disconnect struct {
 	// over, so that two attempts never run at the same time. If empty, a replacement may run at
 	// the same time as the lost attempt. Legacy agents do not support it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more; leave it out for a task that its robot need not stop by itself"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be at least 1s; omit it if the robot does not have to stop the task by itself"
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
 	// Replace creates a new attempt on another robot when the robot is lost. If false, the task
 	// waits until its robot is back, or it is evicted or canceled.
@@ -424,7 +424,7 @@ type TaskCounts struct {
 	PausedTasks int32 `json:"pausedTasks,omitempty"`
 	// SucceededTasks have completed.
 	SucceededTasks int32 `json:"succeededTasks"`
-	// FailedTasks have failed and are not tried again.
+	// FailedTasks have failed and are not retried.
 	FailedTasks int32 `json:"failedTasks"`
 	// CanceledTasks were canceled.
 	// +optional
@@ -456,7 +456,7 @@ type JobStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Requeue is the last request of spec.requeue that was carried out.
+	// Requeue is the last spec.requeue that was applied.
 	// +optional
 	Requeue *RequeueStatus `json:"requeue,omitempty"`
 	// Blocklist lists the robots that a group no longer uses because too many of its tasks failed
@@ -472,7 +472,7 @@ type JobStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RequeueStatus is a request to requeue that was carried out.
+// RequeueStatus is a requeue that was applied.
 type RequeueStatus struct {
 	Requeue `json:",inline"`
 	// FromState is the state in which the job was requeued.

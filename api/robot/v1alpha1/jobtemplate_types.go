@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// JobTemplate is a Job to be made later.
+// JobTemplate is the template of Jobs that are created later.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -14,15 +14,14 @@ type JobTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec of the Jobs that are made from the template.
+	// Spec of the Jobs that are created from the template.
 	Spec JobSpec `json:"spec"`
 	// Status of the template.
 	// +optional
 	Status JobTemplateStatus `json:"status,omitempty"`
 }
 
-// JobTemplateStatus has no fields: nothing happens to a template. All kinds have
-// a status.
+// JobTemplateStatus has no fields. It exists because all kinds have a status.
 type JobTemplateStatus struct{}
 
 // JobTemplateList is a list of JobTemplates.

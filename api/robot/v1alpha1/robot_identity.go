@@ -95,7 +95,7 @@ const ConditionIdentityConflict = "IdentityConflict"
 // server.
 const ConditionAuthenticated = "Authenticated"
 
-// The reasons of ConditionIdentity and ConditionIdentityDisputed.
+// The reasons of ConditionIdentity and ConditionIdentityConflict.
 const (
 	// ReasonAccepted: a key is accepted for the robot.
 	ReasonAccepted = "Accepted"
@@ -120,7 +120,7 @@ const (
 	// ReasonLegacyAgent: it is a legacy agent, which has no certificate.
 	ReasonLegacyAgent = "LegacyAgent"
 	// ReasonPlaintextBroker: the connection between server and broker is not encrypted, so the
-	// sender of a message is not proven.
+	// sender of a message is not authenticated.
 	ReasonPlaintextBroker = "PlaintextBroker"
 )
 

@@ -81,7 +81,7 @@ type RobotSpec struct {
 	Identity *RobotIdentitySpec `json:"identity,omitempty"`
 }
 
-// The names in Robot.spec.capacity that mean something by themselves.
+// The names in Robot.spec.capacity that are not devices.
 const (
 	CapacityCPU    = "cpu"
 	CapacityMemory = "memory"
@@ -268,7 +268,7 @@ type CPU struct {
 	// Vendor of the processor.
 	// +optional
 	Vendor string `json:"vendor,omitempty"`
-	// MHz is the clock.
+	// MHz is the clock frequency.
 	// +optional
 	MHz float64 `json:"mhz,omitempty"`
 	// UsagePercent of all cores together.
@@ -278,7 +278,7 @@ type CPU struct {
 
 // Memory is in bytes.
 type Memory struct {
-	// Total that the kernel has.
+	// Total managed by the kernel.
 	// +optional
 	Total int64 `json:"total,omitempty"`
 	// Available to new programs.
@@ -287,7 +287,7 @@ type Memory struct {
 	// Used by programs.
 	// +optional
 	Used int64 `json:"used,omitempty"`
-	// Free of any use.
+	// Free is not used at all.
 	// +optional
 	Free int64 `json:"free,omitempty"`
 	// Buffers of the kernel.
@@ -303,13 +303,13 @@ type Memory struct {
 
 // Swap is in bytes.
 type Swap struct {
-	// Total that the kernel has.
+	// Total managed by the kernel.
 	// +optional
 	Total int64 `json:"total,omitempty"`
 	// Used by programs.
 	// +optional
 	Used int64 `json:"used,omitempty"`
-	// Free of any use.
+	// Free is not used at all.
 	// +optional
 	Free int64 `json:"free,omitempty"`
 	// UsagePercent of the total.
@@ -322,7 +322,7 @@ type Disk struct {
 	// Device that holds it.
 	// +optional
 	Device string `json:"device,omitempty"`
-	// MountPoint is the directory that it appears at.
+	// MountPoint is the directory at which it is mounted.
 	// +optional
 	MountPoint string `json:"mountPoint,omitempty"`
 	// FSType, such as ext4.

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// PlacementStatus says why the last search found no robot for a task. The message of the
+// PlacementStatus explains why the last search found no robot for a task. The message of the
 // condition Placed is rendered from it.
 type PlacementStatus struct {
 	// Robots is the number of robots that were checked.
@@ -27,7 +27,8 @@ type PlacementStatus struct {
 
 // Rejection is one reason why robots cannot take a task.
 type Rejection struct {
-	// Check that rejected the robots, such as Label, FreeCPU or Constraint.
+	// Check is the name of the check that rejected the robots, such as Label, FreeCPU or
+	// Constraint.
 	// +kubebuilder:validation:MaxLength=63
 	Check string `json:"check"`
 	// Robots is the number of robots that it rejected.
@@ -42,7 +43,7 @@ type Rejection struct {
 	Got string `json:"got,omitempty"`
 }
 
-// GangShortage says how many replicas a gang lacks to start.
+// GangShortage describes how many replicas of a gang found a robot.
 type GangShortage struct {
 	// Replicas is the number of replicas that must start together.
 	Replicas int32 `json:"replicas"`

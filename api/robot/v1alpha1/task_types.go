@@ -158,7 +158,7 @@ type TaskStatus struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	FailedRobots []string `json:"failedRobots,omitempty"`
-	// Placement says why the task has no robot. Nil if it has one, waits for something
+	// Placement explains why the task has no robot. Nil if it has one, waits for something
 	// else, or was not looked at yet. Written by the manager.
 	// +optional
 	Placement *PlacementStatus `json:"placement,omitempty"`
@@ -242,7 +242,7 @@ type TaskAttempt struct {
 	// Signal is the number of the signal that ended the process; 0 if there was none.
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
-	// Reason is a CamelCase word for programs that says why the attempt ended.
+	// Reason is a CamelCase word for programs that explains why the attempt ended.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -14,7 +14,7 @@ import (
 //
 // +kubebuilder:validation:MaxLength=32
 // +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
-// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a length of time such as 90s, 5m or 1h30m"
+// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a duration such as 90s, 5m or 1h30m"
 type Duration string
 
 // Value returns the length of time. If d is nil, empty, negative or cannot be parsed, it is zero.
@@ -71,7 +71,7 @@ const FinalizerRobotNotified = "robot.k8s4r.io/robot-notified"
 // failed.
 const ReasonInitTaskFailed = "InitTaskFailed"
 
-// ReasonStopping is the status.reason of a Task that is being stopped for good. Its state changes
+// ReasonStopping is the status.reason of a Task that is being stopped and will not run again. Its state changes
 // when the robot reports the end.
 const ReasonStopping = "Stopping"
 
@@ -79,7 +79,7 @@ const ReasonStopping = "Stopping"
 // state changes when the robot reports the end.
 const ReasonEvicting = "Evicting"
 
-// IsStopRequested reports whether the robot must stop the task, for good or to run it elsewhere.
+// IsStopRequested reports whether the robot must stop the task, finally or to run it elsewhere.
 func (s *TaskStatus) IsStopRequested() bool {
 	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting
 }
@@ -181,8 +181,8 @@ const (
 	RequeueFailed = "failed"
 )
 
-// The modes of a restartPolicy whose attempts are used up: hand the task on to
-// its reschedulePolicy, or wait for the next interval.
+// The modes of a restartPolicy whose attempts are used up: continue with the reschedulePolicy, or
+// wait for the next interval.
 const (
 	RestartFail  = "fail"
 	RestartDelay = "delay"
