@@ -10,18 +10,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// agentKills has several robots, one after the other, share the tasks and the kills.
-// One alone would spend its time on reading what it remembers of all before.
+// agentKills divides the tasks and the kills among several robots, which run one after the other.
+// The agent of a single robot would spend its time on reading a long journal after each kill.
 func agentKills(t testing.TB, seed uint64, robots, tasks, kills int) (sum figures) {
 	for i := range robots {
-		sum.add(agentsKilled(t, seed+uint64(i), tasks/robots, kills/robots))
+		sum.add(killAgent(t, seed+uint64(i), tasks/robots, kills/robots))
 	}
 	return sum
 }
 
-// agentsKilled kills the agent of one robot at random points while it works through
-// tasks. Nothing of what it runs may notice.
-func agentsKilled(t testing.TB, seed uint64, tasks, kills int) figures {
+// killAgent kills the agent of one robot at random points while it runs tasks. The tasks must not
+// be affected.
+func killAgent(t testing.TB, seed uint64, tasks, kills int) figures {
 	addr := fakeserver.StartBroker(t)
 	r := realrobot.New(t, addr)
 	a := newDispatcher(t, r, addr, seed)
@@ -36,7 +36,7 @@ func agentsKilled(t testing.TB, seed uint64, tasks, kills int) figures {
 		}
 		<-done
 	}()
-	a.dispatchAll(func(asked int) bool { return asked >= tasks && int(killed.Load()) >= kills })
+	a.dispatchAll(func(dispatched int) bool { return dispatched >= tasks && int(killed.Load()) >= kills })
 	close(done)
 	<-ended
 	r.Stop()
@@ -46,17 +46,18 @@ func agentsKilled(t testing.TB, seed uint64, tasks, kills int) figures {
 }
 
 const (
-	// youth is how long an agent may need to read its journal and to register.
-	youth = 200 * time.Millisecond
-	// moment is about how long it works on one message.
-	moment = 20 * time.Millisecond
+	// maxStartDelay is the latest kill of a starting agent. It covers the time in which the agent
+	// reads its journal and registers.
+	maxStartDelay = 200 * time.Millisecond
+	// maxMessageDelay is the latest kill after a dispatch. It covers the handling of one message.
+	maxMessageDelay = 20 * time.Millisecond
 )
 
-// awaitKill blocks until the agent is to be killed: every fourth time while it starts, else some time
-// after it was sent up to most more tasks. It returns false when no more tasks are sent.
+// awaitKill blocks until the agent is to be killed: every fourth time while it starts, otherwise
+// shortly after up to most more tasks were dispatched. It returns false if done is closed first.
 func (a *dispatcher) awaitKill(draw *rand.Rand, most int, done <-chan struct{}) bool {
 	if draw.IntN(4) == 0 {
-		time.Sleep(time.Duration(draw.Int64N(int64(youth))))
+		time.Sleep(time.Duration(draw.Int64N(int64(maxStartDelay))))
 		return true
 	}
 	for until := a.countDispatched() + draw.IntN(most); a.countDispatched() < until; {
@@ -66,7 +67,7 @@ func (a *dispatcher) awaitKill(draw *rand.Rand, most int, done <-chan struct{}) 
 		case <-time.After(time.Millisecond):
 		}
 	}
-	time.Sleep(time.Duration(draw.Int64N(int64(moment))))
+	time.Sleep(time.Duration(draw.Int64N(int64(maxMessageDelay))))
 	return true
 }
 

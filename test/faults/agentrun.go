@@ -13,34 +13,35 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// agentRun is what a killed agent and its tasks left on disk, and how the tasks really ended.
+// agentRun holds the files that a killed agent and its tasks left, and how the tasks really ended.
 type agentRun struct {
 	dispatcher *dispatcher
 	journal    []byte
 	states     map[string][]byte // of the shims, by the task's UID
 }
 
-// runAndKillAgent kills an agent while it works. Its tasks end without it.
+// runAndKillAgent kills an agent while it runs tasks, and returns when all of its tasks have ended
+// without it.
 func runAndKillAgent(t testing.TB, seed uint64) *agentRun {
 	addr := fakeserver.StartBroker(t)
 	r := realrobot.New(t, addr)
 	a := newDispatcher(t, r, addr, seed)
 	a.addAll([]plan{
-		{work: "sleep 0.1", end: end{State: wire.ReportCompleted}, whole: true},
-		{work: "trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, whole: true},
-		{work: "setsid sleep 600 & :", end: end{State: wire.ReportCompleted}, whole: true},
-		{work: "sleep 2; trap 'exit 4' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 4}, whole: true},
+		{work: "sleep 0.1", end: end{State: wire.ReportCompleted}, runsToEnd: true},
+		{work: "trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, runsToEnd: true},
+		{work: "setsid sleep 600 & :", end: end{State: wire.ReportCompleted}, runsToEnd: true},
+		{work: "sleep 2; trap 'exit 4' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 4}, runsToEnd: true},
 		{work: "sleep 600", timeout: 2 * time.Second, end: end{wire.ReportFailed, wire.ReasonTimeout, 143}},
 	})
 	r.Start()
-	nothingMore := func(int) bool { return true }
-	testkit.Eventually(t, patience, "all tasks run, and three have ended", func() bool {
-		a.dispatchRound(nothingMore)
+	noMoreTasks := func(int) bool { return true }
+	testkit.Eventually(t, progressTimeout, "all tasks were started, and three have ended", func() bool {
+		a.dispatchRound(noMoreTasks)
 		ran, ended := a.countProgress()
 		return ran == 5 && ended >= 3
 	})
 	r.Kill()
-	testkit.Eventually(t, patience, "the last task has ended", func() bool { return len(r.LiveProcesses()) == 0 })
+	testkit.Eventually(t, progressTimeout, "all processes of the tasks have ended", func() bool { return len(r.LiveProcesses()) == 0 })
 	l := &agentRun{dispatcher: a, states: map[string][]byte{}, journal: mustRead(t, filepath.Join(r.Dir, "journal"))}
 	for uid := range a.tasks {
 		l.states[uid] = mustRead(t, filepath.Join(r.ShimDir(uid), "state"))
@@ -56,7 +57,7 @@ func (a *dispatcher) addAll(plans []plan) {
 	}
 }
 
-// countProgress returns how many tasks were reported running, and how many ended.
+// countProgress returns how many tasks were reported running, and how many have ended.
 func (a *dispatcher) countProgress() (ran, ended int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

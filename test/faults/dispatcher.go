@@ -13,14 +13,13 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// plan is what a task does, and how it is to end.
+// plan is what a task does and how it must end.
 type plan struct {
-	work    string
-	timeout time.Duration
-	stop    bool // once it runs
-	end     end
-	// whole: it comes to its own end.
-	whole bool
+	work      string // shell script
+	timeout   time.Duration
+	stop      bool // the server stops it after it has started
+	end       end
+	runsToEnd bool // it reaches the end of its script
 }
 
 // end is how an attempt ended.
@@ -31,35 +30,35 @@ type end struct {
 
 func endOf(s wire.Status) end { return end{s.State, s.Reason, s.ExitCode} }
 
-// drawPlan is what the next task shall do. Most come to their end; some fail, leave
-// processes behind in sessions of their own, run too long or are called off.
+// drawPlan returns a random plan for the next task. Most tasks complete; some fail, leave processes
+// in sessions of their own, exceed their timeout or are stopped.
 func drawPlan(r *rand.Rand) plan {
 	nap := fmt.Sprintf("sleep 0.%03d", r.IntN(250))
 	completed := end{State: wire.ReportCompleted}
 	switch r.IntN(10) {
 	case 0:
-		return plan{work: nap + "; trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, whole: true}
+		return plan{work: nap + "; trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, runsToEnd: true}
 	case 1:
-		return plan{work: "setsid sleep 600 & (setsid sh -c 'sleep 600; :' &); " + nap, end: completed, whole: true}
+		return plan{work: "setsid sleep 600 & (setsid sh -c 'sleep 600; :' &); " + nap, end: completed, runsToEnd: true}
 	case 2:
 		return plan{work: "sleep 600", timeout: 200 * time.Millisecond, end: end{wire.ReportFailed, wire.ReasonTimeout, 143}}
 	case 3:
 		return plan{work: "sleep 600", stop: true, end: end{wire.ReportFailed, wire.ReasonStopped, 143}}
 	}
-	return plan{work: nap, end: completed, whole: true}
+	return plan{work: nap, end: completed, runsToEnd: true}
 }
 
-// dispatched is one task that was asked for.
+// dispatched is one task that was dispatched.
 type dispatched struct {
 	plan
 	task wire.Task
-	ran  bool // the robot has said so
-	end  *wire.Status
-	due  time.Time // to be said again
+	ran  bool         // the robot has reported that it runs or ended
+	end  *wire.Status // the first report of its end; nil: none yet
+	due  time.Time    // when its dispatch is repeated
 }
 
-// dispatcher asks a robot for tasks, as a server does: it says each until it is answered.
-// It is the model that the history is held against.
+// dispatcher dispatches tasks to a robot, as a server does: it repeats each dispatch until a report
+// arrives. It is the model that the reports and the trace are compared with.
 type dispatcher struct {
 	t      testing.TB
 	robot  *realrobot.Robot
@@ -70,7 +69,7 @@ type dispatcher struct {
 	mu    sync.Mutex
 	tasks map[string]*dispatched
 	open  map[string]*dispatched // those that have not ended
-	seen  int                    // registrations of the robot
+	seen  int                    // registrations of the robot at the last round at the last round
 }
 
 func newDispatcher(t testing.TB, r *realrobot.Robot, broker string, seed uint64) *dispatcher {
@@ -82,19 +81,19 @@ func newDispatcher(t testing.TB, r *realrobot.Robot, broker string, seed uint64)
 	return a
 }
 
-// recordReport takes in a report. An attempt ends once, and always says the same of it.
+// recordReport records a report. All reports of the end of an attempt must be equal.
 func (a *dispatcher) recordReport(_ string, s wire.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	task := a.tasks[s.TaskUID]
 	switch {
 	case task == nil || s.Attempt != 1:
-		a.t.Errorf("a report of a task that was not dispatched: %+v", s)
+		a.t.Errorf("report of a task that was not dispatched: %+v", s)
 		return
 	case s.State == wire.ReportRunning && !task.ran:
-		task.due = time.Time{} // what follows from it follows at once
+		task.due = time.Time{} // a stop is sent in the next round
 	case s.IsTerminal() && task.end != nil && endOf(*task.end) != endOf(s):
-		a.t.Errorf("%s ended as %+v, and then as %+v", s.TaskUID, *task.end, s)
+		a.t.Errorf("%s: the end was reported as %+v, then as %+v", s.TaskUID, *task.end, s)
 	case s.IsTerminal() && task.end == nil:
 		task.end = &s
 		delete(a.open, s.TaskUID)
@@ -103,71 +102,72 @@ func (a *dispatcher) recordReport(_ string, s wire.Status) {
 }
 
 const (
-	// atOnce is how many tasks the robot has at a time.
-	atOnce = 40
-	// sayAgain is the time after which a server repeats a message that was not answered.
-	sayAgain = time.Second
-	// patience bounds the wait for one more task to end.
-	patience = 2 * time.Minute
+	// maxOpenTasks is how many tasks the robot has at a time.
+	maxOpenTasks = 40
+	// redispatchInterval is the time after which the dispatch of a task without a report is repeated.
+	redispatchInterval = time.Second
+	// progressTimeout bounds each wait. It only ends a test that is stuck, so it is long enough for
+	// slow machines.
+	progressTimeout = 3 * time.Minute
 )
 
-// dispatchAll asks for tasks, as many at a time as the robot is to have, until enough says
-// so, and waits until all have ended.
-func (a *dispatcher) dispatchAll(enough func(asked int) bool) {
+// dispatchAll dispatches tasks, up to maxOpenTasks at a time, until enough returns true, and waits
+// until all have ended. It gives up if no task ends for progressTimeout.
+func (a *dispatcher) dispatchAll(enough func(dispatched int) bool) {
 	a.t.Helper()
-	left, moved := -1, time.Now()
+	lastEnded, lastProgress := -1, time.Now()
 	for {
-		if n := a.dispatchRound(enough); n != left {
-			left, moved = n, time.Now()
-		}
-		if left == 0 {
+		ended, open := a.dispatchRound(enough)
+		if open == 0 {
 			return
 		}
-		if time.Since(moved) > patience {
-			a.t.Errorf("%d tasks do not end", left)
+		if ended != lastEnded {
+			lastEnded, lastProgress = ended, time.Now()
+		}
+		if time.Since(lastProgress) > progressTimeout {
+			a.t.Errorf("no task has ended for %s; %d are open", progressTimeout, open)
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// dispatchRound says what is due. It returns a number that moves as long as tasks end.
-func (a *dispatcher) dispatchRound(enough func(asked int) bool) (left int) {
+// dispatchRound sends the dispatches that are due. It returns how many tasks have ended and how many
+// are open.
+func (a *dispatcher) dispatchRound(enough func(dispatched int) bool) (ended, open int) {
 	for _, d := range a.listDue(enough) {
 		a.server.SendDispatch(a.robot.ID, d)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.open) == 0 {
-		return 0
-	}
-	return len(a.tasks)
+	return len(a.tasks) - len(a.open), len(a.open)
 }
 
-func (a *dispatcher) listDue(enough func(asked int) bool) (say []wire.Dispatch) {
+// listDue adds new tasks until enough returns true, and returns the dispatches that are due.
+func (a *dispatcher) listDue(enough func(dispatched int) bool) (due []wire.Dispatch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for len(a.open) < atOnce && !enough(len(a.tasks)) {
+	for len(a.open) < maxOpenTasks && !enough(len(a.tasks)) {
 		a.addPlan(drawPlan(a.rand))
 	}
 	now, seen := time.Now(), a.server.RegistrationCount(a.robot.ID)
-	anew := seen != a.seen // all is said to a robot that has come back
+	hasReconnected := seen != a.seen // then all dispatches are repeated
 	a.seen = seen
 	for _, task := range a.open {
-		if task.due.After(now) && !anew {
+		if task.due.After(now) && !hasReconnected {
 			continue
 		}
-		task.due = now.Add(sayAgain)
+		task.due = now.Add(redispatchInterval)
 		d := wire.Dispatch{Action: wire.ActionCreate, Task: task.task, Attempt: 1, Started: task.ran}
 		if task.stop && task.ran {
 			d = wire.Dispatch{Action: wire.ActionDelete, Task: wire.Task{Metadata: task.task.Metadata}, Attempt: 1}
 		}
-		say = append(say, d)
+		due = append(due, d)
 	}
-	return say
+	return due
 }
 
-// addPlan takes one more task into the model.
+// addPlan adds a task to the model.
 func (a *dispatcher) addPlan(p plan) {
 	uid := fmt.Sprintf("t%d", len(a.tasks))
 	task := &dispatched{plan: p, task: fakeserver.NewShellTask(uid, a.trace.WrapScript(p.work))}
@@ -175,7 +175,7 @@ func (a *dispatcher) addPlan(p plan) {
 	a.tasks[uid], a.open[uid] = task, task
 }
 
-// checkRuns holds what the robot said, and what the tasks wrote, against the model.
+// checkRuns compares the robot's reports and the trace of the tasks with the model.
 func (a *dispatcher) checkRuns() figures {
 	a.t.Helper()
 	a.mu.Lock()
@@ -197,22 +197,22 @@ func (a *dispatcher) checkRuns() figures {
 	return f
 }
 
-// checkRuns tells in what a task did not go as it was asked.
+// checkRuns returns an error if a task did not run or end as planned.
 func (t *dispatched) checkRuns(starts, ends map[testkit.Attempt]int) error {
 	run := testkit.Attempt{UID: t.task.Metadata.UID, Number: 1}
 	wantEnds := 0
-	if t.whole {
+	if t.runsToEnd {
 		wantEnds = 1
 	}
 	switch {
 	case t.end == nil:
-		return fmt.Errorf("its end was never heard of")
+		return fmt.Errorf("its end was not reported")
 	case endOf(*t.end) != t.plan.end:
 		return fmt.Errorf("it ended as %+v, want %+v", *t.end, t.plan.end)
-	case starts[run] == 0 && t.whole: // others may be ended before their first line
+	case starts[run] == 0 && t.runsToEnd: // others may be stopped before their first line
 		return fmt.Errorf("it never ran")
 	case ends[run] != wantEnds:
-		return fmt.Errorf("it came to its end %d times, want %d", ends[run], wantEnds)
+		return fmt.Errorf("it reached its end %d times, want %d", ends[run], wantEnds)
 	}
 	return nil
 }

@@ -19,11 +19,12 @@ import (
 // scenario is one kind of fault.
 type scenario struct {
 	name string
-	// run returns what it counted. Its faults follow from the seed, as far as timing allows.
+	// run runs the scenario and returns its counts. The seed determines its faults, as far as timing
+	// allows.
 	run func(t testing.TB, seed uint64) figures
 }
 
-// figures are the counts of a scenario. Also holds those that other scenarios do not have.
+// figures are the counts of a scenario. Also holds counts that only this scenario has.
 type figures struct {
 	Tasks   int            `json:"tasks"`
 	Kills   int            `json:"kills"`
@@ -43,20 +44,20 @@ func (f *figures) add(g figures) {
 	f.Seconds += g.Seconds
 }
 
-// scenarios lists them at full length.
+// scenarios lists all scenarios at full length.
 var scenarios = []scenario{
 	{"agent-kills", func(t testing.TB, seed uint64) figures { return agentKills(t, seed, 10, 20_000, 1000) }},
 	{"broker-kills", func(t testing.TB, seed uint64) figures { return brokerKills(t, seed, 3*time.Minute) }},
-	{"messages", func(t testing.TB, seed uint64) figures { return strikeMessages(t, seed, 3*time.Minute) }},
+	{"messages", func(t testing.TB, seed uint64) figures { return disturbMessages(t, seed, 3*time.Minute) }},
 	{"control-kills", func(t testing.TB, seed uint64) figures { return controlKills(t, seed, 3*time.Minute) }},
-	{"journal-cuts", func(t testing.TB, seed uint64) figures { return journalCuts(t, seed, everyOffset) }},
-	{"state-cuts", func(t testing.TB, seed uint64) figures { return stateCuts(t, seed, everyOffset) }},
+	{"journal-cuts", func(t testing.TB, seed uint64) figures { return journalCuts(t, seed, cutEverywhere) }},
+	{"state-cuts", func(t testing.TB, seed uint64) figures { return stateCuts(t, seed, cutEverywhere) }},
 	{"partitions", func(t testing.TB, _ uint64) figures { return runPartitions(t, 1) }},
 }
 
 var (
-	seed = flag.Uint64("seed", uint64(time.Now().Unix()), "what the faults follow from; a run prints its own")
-	only = flag.String("only", "", "`names` of scenarios, separated by commas (default: all)")
+	seed = flag.Uint64("seed", uint64(time.Now().Unix()), "`seed` of the random faults; each run prints its seed")
+	only = flag.String("only", "", "run only the scenarios with these `names`, separated by commas (default: all)")
 )
 
 func main() {
@@ -92,7 +93,7 @@ func runAll() (status int) {
 	return status
 }
 
-// printReport prints a table, and the same as JSON in the last line.
+// printReport prints the counts as a table, and as JSON in the last line.
 func printReport(names, failed []string, all map[string]figures) {
 	fmt.Println()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)

@@ -22,27 +22,28 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// The terms of the tasks that are partitioned from their server.
+// Settings of the tasks whose robot is disconnected.
 const (
 	stopAfter   = 4 * time.Second
 	lostAfter   = time.Second
 	killTimeout = "1s"
-	// silentFor is how long a robot may be silent before it is offline.
-	silentFor = 6 * time.Second
+	// offlineAfter is the age of the last heartbeat at which a robot is offline. It is shorter than
+	// the wait for the self-stop, and long enough for the late heartbeats of a slow machine.
+	offlineAfter = 20 * time.Second
 )
 
-// partition is one way to part a robot from the rest.
+// partition is one way to disconnect a robot.
 type partition struct {
 	name string
-	// through starts the agent in a world of other clocks. Nil: in ours.
-	through []string
-	part    func(*faultnet.Proxy, *realrobot.Robot)
-	// back is what is to be done beside the network that comes back.
-	back func(*realrobot.Robot)
+	// agentPrefix is the command that starts the agent with other clocks. If nil, it has ours.
+	agentPrefix []string
+	start       func(*faultnet.Proxy, *realrobot.Robot)
+	// end restores the agent after the network was restored.
+	end func(*realrobot.Robot)
 }
 
-// listPartitions are all ways. The clocks of robots are set apart by what a namespace can
-// set: those that count from the boot.
+// listPartitions returns all ways to disconnect a robot. Other clocks are limited to those that a
+// time namespace can shift: the ones that count from the boot.
 func listPartitions() []partition {
 	nothing := func(*realrobot.Robot) {}
 	silence := func(p *faultnet.Proxy, _ *realrobot.Robot) { p.DropPackets() }
@@ -54,29 +55,29 @@ func listPartitions() []partition {
 		{"cut, agent restarted", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.RefuseConnections(); r.Kill(); r.Start() }, nothing},
 	}
 	for _, skew := range []string{"86400", "-600"} {
-		if clocks := otherClocks(skew); exec.Command(clocks[0], append(clocks[1:], "true")...).Run() == nil {
+		if clocks := shiftClocks(skew); exec.Command(clocks[0], append(clocks[1:], "true")...).Run() == nil {
 			all = append(all, partition{"silence, clocks " + skew + " s apart", clocks, silence, nothing})
 		}
 	}
 	return all
 }
 
-// otherClocks starts a program whose CLOCK_BOOTTIME and CLOCK_MONOTONIC are set
-// apart from ours, which needs root. It dies with who starts it.
-func otherClocks(seconds string) []string {
+// shiftClocks returns the command prefix that shifts CLOCK_BOOTTIME and CLOCK_MONOTONIC of a program,
+// which needs root. The program is killed when its parent exits.
+func shiftClocks(seconds string) []string {
 	return []string{"unshare", "--time", "--boottime", seconds, "--monotonic", seconds, "--fork", "--kill-child", "--"}
 }
 
-// runPartitions parts robots from a server that gives their tasks to others, as often
-// as rounds says. At no moment may two runs of one task be alive.
+// runPartitions disconnects robots from a server that reschedules their tasks, in several rounds. Two
+// runs of one task must never overlap.
 func runPartitions(t testing.TB, rounds int) (f figures) {
-	s := newSystem(t, silentFor, nil)
+	s := startSystem(t, offlineAfter, nil)
 	least, doubleRun := math.Inf(1), 0.0
 	for round := range rounds {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		for i, p := range listPartitions() {
-			d := newPartitionRun(s, p, fmt.Sprintf("duel-%d-%d", round, i))
+			d := newPartitionRun(s, p, fmt.Sprintf("partition-%d-%d", round, i))
 			wg.Go(func() {
 				margin := d.runPartition()
 				mu.Lock()
@@ -96,36 +97,35 @@ func runPartitions(t testing.TB, rounds int) (f figures) {
 	return f
 }
 
-// partitionRun is one task, the robot that is parted with it, and the one that gets it
-// then.
+// partitionRun is one task, the robot that is disconnected while it runs the task, and the robot that
+// gets the task afterwards.
 type partitionRun struct {
 	s             *system
 	partition     partition
 	name          string
-	way           *faultnet.Proxy
+	proxy         *faultnet.Proxy
 	first, second *realrobot.Robot
-	beats         string // a file
+	beatsFile     string // written by both runs
 }
 
 func newPartitionRun(s *system, p partition, name string) *partitionRun {
-	d := &partitionRun{s: s, partition: p, name: name, way: faultnet.New(s.t, s.broker.Addr, nil), beats: filepath.Join(s.t.TempDir(), "beats")}
-	label := "duel=" + name
-	d.first = realrobot.New(s.t, d.way.Addr(), "--label", label)
+	d := &partitionRun{s: s, partition: p, name: name, proxy: faultnet.New(s.t, s.broker.Addr, nil), beatsFile: filepath.Join(s.t.TempDir(), "beats")}
+	label := "partition=" + name
+	d.first = realrobot.New(s.t, d.proxy.Addr(), "--label", label)
 	d.second = realrobot.New(s.t, s.broker.Addr, "--label", label)
 	return d
 }
 
-// beat is a task that says all the time that it is alive, and does not listen when
-// it is asked to end.
-const beat = `trap '' TERM; while :; do echo "$K8S4R_ATTEMPT $(date +%%s%%N)" >> %s; sleep 0.02; done`
+// beatScript is a task that writes the time every 20 ms and ignores SIGTERM.
+const beatScript = `trap '' TERM; while :; do echo "$K8S4R_ATTEMPT $(date +%%s%%N)" >> %s; sleep 0.02; done`
 
-// runPartition parts the first robot, and returns how many seconds lie between the last sign
-// of life of its run and the first one of the next.
+// runPartition disconnects the first robot, and returns the seconds between the last beat of its run
+// and the first beat of the next one. They are negative if the runs overlapped.
 func (d *partitionRun) runPartition() (margin float64) {
-	d.first.Start(d.partition.through...)
+	d.first.Start(d.partition.agentPrefix...)
 	d.s.awaitOnline(d.first)
-	j := newJob(d.name, 1, fmt.Sprintf(beat, d.beats))
-	j.Spec.RobotSelector = map[string]string{"duel": d.name}
+	j := newJob(d.name, 1, fmt.Sprintf(beatScript, d.beatsFile))
+	j.Spec.RobotSelector = map[string]string{"partition": d.name}
 	j.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: v1alpha1.NewDuration(lostAfter), StopOnRobotAfter: v1alpha1.NewDuration(stopAfter)}
 	grace := v1alpha1.Duration(killTimeout)
 	j.Spec.TaskGroups[0].Tasks[0].KillTimeout = &grace
@@ -133,7 +133,7 @@ func (d *partitionRun) runPartition() (margin float64) {
 	d.awaitBeat("1")
 	d.second.Start()
 	d.s.awaitOnline(d.second)
-	d.partition.part(d.way, d.first)
+	d.partition.start(d.proxy, d.first)
 	d.awaitBeat("2")
 	margin = d.measureMargin()
 	d.endPartition()
@@ -142,50 +142,52 @@ func (d *partitionRun) runPartition() (margin float64) {
 
 func (d *partitionRun) awaitBeat(attempt string) {
 	d.s.t.Helper()
-	testkit.Eventually(d.s.t, patience, fmt.Sprintf("%s: attempt %s runs", d.partition.name, attempt), func() bool {
+	testkit.Eventually(d.s.t, progressTimeout, fmt.Sprintf("%s: attempt %s runs", d.partition.name, attempt), func() bool {
 		_, last := d.firstAndLastBeat(attempt)
 		return last > 0
 	})
 }
 
-// firstAndLastBeat is when an attempt gave its first and its last sign of life.
+// firstAndLastBeat returns the times of the first and the last beat of an attempt in seconds, or 0.
 func (d *partitionRun) firstAndLastBeat(attempt string) (first, last float64) {
-	text, _ := os.ReadFile(d.beats)
+	text, _ := os.ReadFile(d.beatsFile)
 	for _, line := range testkit.SplitLines(string(text)) {
-		who, at, _ := strings.Cut(line, " ")
-		seconds, err := strconv.ParseFloat(at, 64)
-		if err != nil || who != attempt {
+		writer, at, _ := strings.Cut(line, " ")
+		nanos, err := strconv.ParseFloat(at, 64)
+		if err != nil || writer != attempt {
 			continue
 		}
 		if first == 0 {
-			first = seconds / 1e9
+			first = nanos / 1e9
 		}
-		last = seconds / 1e9
+		last = nanos / 1e9
 	}
 	return first, last
 }
 
+// measureMargin returns the seconds between the last beat of the first run and the first beat of the
+// second one, and fails the test if they overlap.
 func (d *partitionRun) measureMargin() float64 {
 	_, last := d.firstAndLastBeat("1")
 	first, _ := d.firstAndLastBeat("2")
 	if first < last {
-		d.s.t.Errorf("%s: two runs for %.3f s", d.partition.name, last-first)
+		d.s.t.Errorf("%s: two runs overlap for %.3f s", d.partition.name, last-first)
 	}
 	return first - last
 }
 
-// endPartition lets the first robot back in, and ends the task when it is known that its
-// first run has ended.
+// endPartition reconnects the first robot, waits until the end of its run was reported, and deletes
+// the task.
 func (d *partitionRun) endPartition() {
-	d.way.RestoreNetwork()
-	d.partition.back(d.first)
-	testkit.EventuallyNoError(d.s.t, patience, d.partition.name+": the first run is known to have ended", func() error {
+	d.proxy.RestoreNetwork()
+	d.partition.end(d.first)
+	testkit.EventuallyNoError(d.s.t, progressTimeout, d.partition.name+": the end of the first attempt is reported", func() error {
 		var task v1alpha1.Task
 		if err := d.s.Get(context.Background(), objectKey(d.name+"-main-0-work"), &task); err != nil {
 			return err
 		}
 		if entry := task.Status.FindAttempt(1); entry.FinishedAt == nil || task.Status.State != "running" || task.Status.Attempt != 2 {
-			return fmt.Errorf("it is %+v", task.Status)
+			return fmt.Errorf("task status %+v", task.Status)
 		}
 		return nil
 	})
@@ -193,7 +195,7 @@ func (d *partitionRun) endPartition() {
 	if err := d.s.Delete(context.Background(), newJob(d.name, 1, "")); err != nil {
 		d.s.t.Errorf("%v", err)
 	}
-	testkit.Eventually(d.s.t, patience, d.partition.name+": the task is gone", func() bool {
+	testkit.Eventually(d.s.t, progressTimeout, d.partition.name+": the task is deleted", func() bool {
 		return apierrors.IsNotFound(d.s.Get(context.Background(), objectKey(d.name+"-main-0-work"), &v1alpha1.Task{}))
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// restarts are agents that are started on the journal and the shim states of a killed agent.
+// restarts starts agents on the journal and the shim states of a killed agent.
 type restarts struct {
 	t      testing.TB
 	run    *agentRun
@@ -31,7 +31,7 @@ func newRestarts(t testing.TB, l *agentRun) *restarts {
 	return h
 }
 
-// recordReport goes by the sender: the journal names the killed agent.
+// recordReport records a report by its sender, because the journal names the killed agent.
 func (h *restarts) recordReport(robot string, s wire.Status) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,12 +40,12 @@ func (h *restarts) recordReport(robot string, s wire.Status) {
 	}
 }
 
-// diskState is what an agent finds on its disk, and what the server sends.
+// diskState is what an agent finds on its disk, and what the server knows.
 type diskState struct {
-	what    string // for people
-	journal []byte
-	states  map[string][]byte // of the shims, by the task's UID
-	started bool              // the server knows that they ran
+	description string // for messages
+	journal     []byte
+	states      map[string][]byte // of the shims, by the task's UID
+	started     bool              // the server knows that they ran
 	// originalTask returns the task of the killed agent that a UID was made from. If nil, it is the same.
 	originalTask func(uid string) string
 }
@@ -62,14 +62,14 @@ func (h *restarts) startAgent(r *realrobot.Robot, in diskState) {
 	before := h.server.RegistrationCount(r.ID)
 	r.Start()
 	defer r.Kill()
-	for until := time.Now().Add(patience); h.server.RegistrationCount(r.ID) == before; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(progressTimeout); h.server.RegistrationCount(r.ID) == before; time.Sleep(time.Millisecond) {
 		if r.HasExited() || time.Now().After(until) {
-			h.reportErrors(len(in.states), "%s: the agent does not start", in.what)
+			h.reportErrors(len(in.states), "%s: the agent does not start", in.description)
 			return
 		}
 	}
 	h.dispatchAgain(r, in)
-	h.checkAnswers(r, in)
+	h.checkReports(r, in)
 }
 
 func (h *restarts) forgetReports(robot string) {
@@ -78,32 +78,32 @@ func (h *restarts) forgetReports(robot string) {
 	h.reports[robot] = map[string]end{}
 }
 
-// dispatchAgain repeats the dispatch of every task until each is answered.
+// dispatchAgain repeats the dispatch of every task until the end of each is reported.
 func (h *restarts) dispatchAgain(r *realrobot.Robot, in diskState) {
-	for until := time.Now().Add(patience); time.Now().Before(until); {
+	for until := time.Now().Add(progressTimeout); time.Now().Before(until); {
 		for uid := range in.states {
-			if !h.hasAnswered(r.ID, uid) {
+			if !h.hasReport(r.ID, uid) {
 				task := h.run.dispatcher.tasks[in.taskOf(uid)].task
 				task.Metadata.UID = uid
 				h.server.SendDispatch(r.ID, wire.Dispatch{Action: wire.ActionCreate, Task: task, Attempt: 1, Started: in.started})
 			}
 		}
-		for again := time.Now().Add(sayAgain); time.Now().Before(again); time.Sleep(time.Millisecond) {
-			if h.countAnswers(r.ID) == len(in.states) {
+		for again := time.Now().Add(redispatchInterval); time.Now().Before(again); time.Sleep(time.Millisecond) {
+			if h.countReports(r.ID) == len(in.states) {
 				return
 			}
 		}
 	}
 }
 
-func (h *restarts) hasAnswered(robot, uid string) bool {
+func (h *restarts) hasReport(robot, uid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.reports[robot][uid]
 	return ok
 }
 
-func (h *restarts) countAnswers(robot string) int {
+func (h *restarts) countReports(robot string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.reports[robot])
@@ -118,16 +118,16 @@ func (in diskState) taskOf(uid string) string {
 }
 
 // unknown is the report of an agent that cannot know how an attempt ended.
-var unknown = end{wire.ReportFailed, wire.ReasonAgentRestarted, -1}
+var unknownEnd = end{wire.ReportFailed, wire.ReasonAgentRestarted, -1}
 
-func (h *restarts) checkAnswers(r *realrobot.Robot, in diskState) {
+func (h *restarts) checkReports(r *realrobot.Robot, in diskState) {
 	h.mu.Lock()
-	said := maps.Clone(h.reports[r.ID]) // a late repetition may still arrive
+	reports := maps.Clone(h.reports[r.ID]) // a repeated report may still arrive
 	h.mu.Unlock()
 	for uid := range in.states {
 		truth := h.run.dispatcher.tasks[in.taskOf(uid)].plan.end
-		if got, ok := said[uid]; !ok || got != truth && got != unknown {
-			h.reportErrors(1, "%s: %s ended as %+v, by the agent as %+v (%v)", in.what, uid, truth, got, ok)
+		if got, ok := reports[uid]; !ok || got != truth && got != unknownEnd {
+			h.reportErrors(1, "%s: %s ended as %+v, reported as %+v (reported: %v)", in.description, uid, truth, got, ok)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (h *restarts) reportErrors(n int, format string, args ...any) {
 	h.lost += n
 }
 
-// checkFigures counts the tasks that ran again: they have written each of their starts.
+// checkFigures returns the counts, with the tasks that ran again: each start is in the trace.
 func (h *restarts) checkFigures(also map[string]any) figures {
 	f := figures{Tasks: len(h.run.dispatcher.tasks), Lost: h.lost, Also: also}
 	starts, _ := h.run.dispatcher.trace.CountRuns(h.t)

@@ -16,30 +16,29 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// stateCuts cuts what each shim has written down at each offset, or at so many drawn
-// ones and around all ends of lines, and puts zeros in the place of each of its
-// lines, as a disk does whose power went. In the boot after that an agent must run
-// none again, whether the server knows that they ran or not; in the same boot, if
-// the server knows it.
+// stateCuts damages the state file of each shim: it truncates the file at each offset, or at so many
+// drawn ones and around all ends of lines, and overwrites each line with zeros, as a power failure
+// does. The agent must run no task again: in another boot in any case, and in the same boot if the
+// server knows that the task ran.
 func stateCuts(t testing.TB, seed uint64, drawn int) figures {
-	life := runAndKillAgent(t, seed)
-	heirs := newRestarts(t, life)
-	r := realrobot.New(t, heirs.broker)
-	damaged := damageStates(life, seed, drawn)
+	run := runAndKillAgent(t, seed)
+	restarts := newRestarts(t, run)
+	r := realrobot.New(t, restarts.broker)
+	damaged := damageStates(run, seed, drawn)
 	for _, row := range []struct {
 		boot    string
 		started bool
 	}{{"another", false}, {"another", true}, {proc.BootID(), true}} {
-		heirs.startAgent(r, diskState{
-			what:    fmt.Sprintf("boot %s, started %v", row.boot, row.started),
-			journal: journalOfAccepted(t, life, damaged, row.boot), states: damaged, started: row.started, originalTask: originalTask,
+		restarts.startAgent(r, diskState{
+			description: fmt.Sprintf("boot %s, started %v", row.boot, row.started),
+			journal:     journalOfAccepted(t, run, damaged, row.boot), states: damaged, started: row.started, originalTask: originalTask,
 		})
 	}
-	return heirs.checkFigures(map[string]any{"states": len(damaged)})
+	return restarts.checkFigures(map[string]any{"states": len(damaged)})
 }
 
-// damageStates returns the states of the life in all the ways that they can be damaged,
-// each as one of a task of its own.
+// damageStates returns the shim states of the run, damaged in all ways, each under the UID of a task
+// of its own.
 func damageStates(l *agentRun, seed uint64, drawn int) map[string][]byte {
 	damaged := map[string][]byte{}
 	for uid, state := range l.states {
@@ -59,8 +58,8 @@ func damageStates(l *agentRun, seed uint64, drawn int) map[string][]byte {
 
 // originalTask returns the UID of the task whose state was damaged.
 func originalTask(uid string) string {
-	was, _, _ := strings.Cut(uid, "-")
-	return was
+	original, _, _ := strings.Cut(uid, "-")
+	return original
 }
 
 // journalOfAccepted returns a journal in which the attempts were accepted and not started.

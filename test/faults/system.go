@@ -15,7 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// system is a whole K8s4r of separate programs, each of which can be killed.
+// system is a complete K8s4r of separate programs, each of which can be killed.
 type system struct {
 	client.Client
 	t               testing.TB
@@ -23,9 +23,9 @@ type system struct {
 	manager, server *testkit.Process
 }
 
-// newSystem starts all but robots. If serverWay is not nil, the server connects to the broker
-// through the address that it returns.
-func newSystem(t testing.TB, offlineAfter time.Duration, serverWay func(broker string) string) *system {
+// startSystem starts all programs except robots. If serverProxy is not nil, the server connects to
+// the address that it returns for the broker's address.
+func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(broker string) string) *system {
 	t.Helper()
 	broker := testkit.NewMosquitto(t)
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
@@ -33,8 +33,8 @@ func newSystem(t testing.TB, offlineAfter time.Duration, serverWay func(broker s
 	common := []string{"--kubeconfig", up.Kubeconfig, "--leader-elect=false", "--metrics-bind-address", "0",
 		"--health-probe-bind-address", "0", "--offline-after", offlineAfter.String()}
 	addr := broker.Addr
-	if serverWay != nil {
-		addr = serverWay(addr)
+	if serverProxy != nil {
+		addr = serverProxy(addr)
 	}
 	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager")}, common...)...)
 	s.server = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-server"), "--mqtt-url", "mqtt://" + addr, "--allow-legacy-agents", "--allow-anonymous-agents",
@@ -47,13 +47,13 @@ func newSystem(t testing.TB, offlineAfter time.Duration, serverWay func(broker s
 // awaitOnline blocks until a robot is online.
 func (s *system) awaitOnline(r *realrobot.Robot) {
 	s.t.Helper()
-	testkit.EventuallyNoError(s.t, patience, "robot "+r.ID+" is online", func() error {
+	testkit.EventuallyNoError(s.t, progressTimeout, "robot "+r.ID+" is online", func() error {
 		var found v1alpha1.Robot
 		if err := s.Get(context.Background(), objectKey(r.ID), &found); err != nil {
 			return err
 		}
 		if found.Status.Phase != "Online" {
-			return fmt.Errorf("it is %q: %s", found.Status.Phase, found.Status.Message)
+			return fmt.Errorf("phase %q: %s", found.Status.Phase, found.Status.Message)
 		}
 		return nil
 	})
@@ -63,13 +63,13 @@ func objectKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: "default", Name: name}
 }
 
-// createObject creates an object as soon as the API server takes it.
+// createObject creates an object, and retries until the API server accepts it.
 func (s *system) createObject(obj client.Object) {
 	s.t.Helper()
-	testkit.EventuallyNoError(s.t, patience, "create "+obj.GetName(), func() error { return s.Create(context.Background(), obj) })
+	testkit.EventuallyNoError(s.t, progressTimeout, "create "+obj.GetName(), func() error { return s.Create(context.Background(), obj) })
 }
 
-// newJob is a Job of one group of tasks that run a script.
+// newJob returns a Job with one group of tasks that run a script.
 func newJob(name string, count int32, script string) *v1alpha1.Job {
 	return &v1alpha1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -82,13 +82,14 @@ func newJob(name string, count int32, script string) *v1alpha1.Job {
 	}
 }
 
-// jobSize is the number of tasks of a Job. Two Jobs are there at a time.
+// jobSize is the number of tasks of a Job. Two Jobs run at the same time.
 const jobSize = 60
 
-// runJobs creates Jobs, one after the other, until the time is over, and returns how many completed.
+// runJobs creates Jobs until d is over, but at least two, waits until all have completed, and returns
+// their number.
 func (s *system) runJobs(trace *testkit.Trace, d time.Duration) (jobs int) {
 	s.t.Helper()
-	// The second leaves processes behind.
+	// The second script leaves processes running.
 	scripts := []string{trace.WrapScript("sleep 0.2"), trace.WrapScript("setsid sleep 600 & sleep 0.1")}
 	for until := time.Now().Add(d); time.Now().Before(until) || jobs < 2; jobs++ {
 		if jobs >= 2 {
@@ -105,20 +106,20 @@ func jobName(n int) string { return "job-" + strconv.Itoa(n) }
 
 func (s *system) awaitCompleted(name string) {
 	s.t.Helper()
-	testkit.EventuallyNoError(s.t, 2*patience, name+" completes", func() error {
+	testkit.EventuallyNoError(s.t, 2*progressTimeout, name+" completes", func() error {
 		var j v1alpha1.Job
 		if err := s.Get(context.Background(), objectKey(name), &j); err != nil {
 			return err
 		}
 		if j.Status.State != "completed" {
-			return fmt.Errorf("it is %q: %+v", j.Status.State, j.Status.TaskCounts)
+			return fmt.Errorf("state %q: %+v", j.Status.State, j.Status.TaskCounts)
 		}
 		return nil
 	})
 }
 
-// checkRuns compares the status of each task and what it wrote with what was asked for: each task
-// runs once, to its end, in its first attempt, since no robot was ever lost.
+// checkRuns checks the status and the trace of each task: it must have run once, to its end, in its
+// first attempt, because no robot was ever lost.
 func (s *system) checkRuns(trace *testkit.Trace, jobs int, robots []*realrobot.Robot) (f figures) {
 	s.t.Helper()
 	starts, ends := trace.CountRuns(s.t)
@@ -144,14 +145,14 @@ func (s *system) countLost(job string, starts, ends map[testkit.Attempt]int) (lo
 	if err := s.List(context.Background(), &tasks, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {
 		s.t.Fatal(err)
 	}
-	whole := 0
+	complete := 0
 	for _, task := range tasks.Items {
 		run := testkit.Attempt{UID: string(task.UID), Number: 1}
 		if starts[run] > 0 && ends[run] == 1 && task.Status.State == "completed" && task.Status.Attempt == 1 {
-			whole++
+			complete++
 			continue
 		}
-		s.t.Errorf("%s started %d and ended %d times, and is %+v", task.Name, starts[run], ends[run], task.Status)
+		s.t.Errorf("%s started %d times and ended %d times; status %+v", task.Name, starts[run], ends[run], task.Status)
 	}
-	return jobSize - whole
+	return jobSize - complete
 }

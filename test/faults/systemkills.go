@@ -10,12 +10,12 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-// robotOffline is longer than anything here takes: no robot is given up.
-const robotOffline = time.Hour
+// neverOffline is the --offline-after of scenarios in which no robot may be lost.
+const neverOffline = time.Hour
 
 // brokerKills kills the broker every few seconds.
 func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
-	s := newSystem(t, robotOffline, nil)
+	s := startSystem(t, neverOffline, nil)
 	return runUnderFaults(s, d, s.startRobots(3, s.broker.Addr), seed, func(r *rand.Rand) {
 		s.broker.Kill()
 		sleepBetween(r, 0, time.Second)
@@ -25,7 +25,7 @@ func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
 
 // controlKills kills the server, the manager or both every few seconds.
 func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
-	s := newSystem(t, robotOffline, nil)
+	s := startSystem(t, neverOffline, nil)
 	return runUnderFaults(s, d, s.startRobots(3, s.broker.Addr), seed, func(r *rand.Rand) {
 		which := 1 + r.IntN(3)
 		for i, p := range []*testkit.Process{s.server, s.manager} {
@@ -38,12 +38,12 @@ func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
 	})
 }
 
-// strikeMessages strikes a fifth of all messages, those of the robots and those of the
-// server.
-func strikeMessages(t testing.TB, seed uint64, d time.Duration) figures {
-	ofServer, ofRobots := faultnet.NewFaults(share, holdUp, seed), faultnet.NewFaults(share, holdUp, seed+1)
+// disturbMessages duplicates, delays, reorders or cuts off a fifth of all messages, those of the
+// robots and those of the server.
+func disturbMessages(t testing.TB, seed uint64, d time.Duration) figures {
+	ofServer, ofRobots := faultnet.NewFaults(faultShare, maxMessageHold, seed), faultnet.NewFaults(faultShare, maxMessageHold, seed+1)
 	ofServer.NeverCut = true // one connection carries the messages of all robots
-	s := newSystem(t, robotOffline, func(broker string) string { return faultnet.New(t, broker, ofServer).Addr() })
+	s := startSystem(t, neverOffline, func(broker string) string { return faultnet.New(t, broker, ofServer).Addr() })
 	f := runUnderFaults(s, d, s.startRobots(4, faultnet.New(t, s.broker.Addr, ofRobots).Addr()), seed, nil)
 	a, b := ofServer.CurrentCount(), ofRobots.CurrentCount()
 	f.Also = map[string]any{
@@ -54,11 +54,13 @@ func strikeMessages(t testing.TB, seed uint64, d time.Duration) figures {
 }
 
 const (
-	share  = 0.2
-	holdUp = 300 * time.Millisecond
+	// faultShare is the share of messages that are disturbed.
+	faultShare = 0.2
+	// maxMessageHold is the longest delay of a message.
+	maxMessageHold = 300 * time.Millisecond
 )
 
-// startRobots starts some on the broker at addr.
+// startRobots starts n robots that connect to the broker at addr, and waits until they are online.
 func (s *system) startRobots(n int, addr string) (all []*realrobot.Robot) {
 	for range n {
 		r := realrobot.New(s.t, addr)
@@ -71,26 +73,27 @@ func (s *system) startRobots(n int, addr string) (all []*realrobot.Robot) {
 	return all
 }
 
-// runUnderFaults has robots work while something is hit every few seconds.
-func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, hit func(*rand.Rand)) figures {
+// runUnderFaults runs jobs for d while injectFault is called every few seconds. If it is nil, the
+// faults are elsewhere.
+func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, injectFault func(*rand.Rand)) figures {
 	trace := testkit.NewTrace(s.t)
-	done, hits := make(chan struct{}), make(chan int)
+	done, faults := make(chan struct{}), make(chan int)
 	go func() {
 		n, r := 0, rand.New(rand.NewPCG(seed, 0xf12e))
-		defer func() { hits <- n }()
-		for hit != nil {
+		defer func() { faults <- n }()
+		for injectFault != nil {
 			select {
 			case <-done:
 				return
 			case <-time.After(2*time.Second + time.Duration(r.Int64N(int64(3*time.Second)))):
 			}
-			hit(r)
+			injectFault(r)
 			n++
 		}
 	}()
 	jobs := s.runJobs(trace, d)
 	close(done)
-	kills := <-hits
+	kills := <-faults
 	for _, r := range robots {
 		r.Stop()
 	}
