@@ -30,7 +30,7 @@ const (
 const (
 	minBar, maxBar = 8, 40
 	maxGroupName   = 24
-	// noteAfter is how long the API server must be unreachable before the user is notified. Most
+	// noteAfter is how long the API server must be unreachable before a note is shown. Most
 	// restarts are shorter.
 	noteAfter = 3 * time.Second
 )
@@ -53,7 +53,7 @@ func drawBars(v jobView, s size, color bool, now time.Time) []string {
 	}
 	out := make([]string, 0, len(lines))
 	for _, line := range lines {
-		out = append(out, paintLine(clipLine(line, s.width-1), color))
+		out = append(out, paintLine(truncateLine(line, s.width-1), color))
 	}
 	return out
 }
@@ -66,7 +66,7 @@ func headLine(job *robotv1.Job, now time.Time) []span {
 		state = "waiting for the manager"
 	}
 	line := []span{{text: job.Name + "  "}, {state, stateColor(jobState(job))}, {text: "  " + duration.HumanDuration(jobAge(job, now))}}
-	if called := calledName(job); called != "" {
+	if called := displayName(job); called != "" {
 		line = append(line, span{text: "  " + called})
 	}
 	return line
@@ -101,7 +101,7 @@ func fitGroups(groups []*robotv1.TaskGroup, room int) (shown []*robotv1.TaskGrou
 	}
 	left := excess
 	for _, g := range groups {
-		if left > 0 && jobStateOf(g).IsTerminal() {
+		if left > 0 && groupState(g).IsTerminal() {
 			left--
 			continue
 		}
@@ -110,7 +110,7 @@ func fitGroups(groups []*robotv1.TaskGroup, room int) (shown []*robotv1.TaskGrou
 	return shown[:len(groups)-excess], excess
 }
 
-func jobStateOf(g *robotv1.TaskGroup) lifecycle.JobState { return lifecycle.JobState(g.Status.State) }
+func groupState(g *robotv1.TaskGroup) lifecycle.JobState { return lifecycle.JobState(g.Status.State) }
 
 func nameWidth(groups []*robotv1.TaskGroup) int {
 	width := 0
@@ -176,13 +176,13 @@ func (v jobView) lostNote(now time.Time) string {
 	if v.lostSince.IsZero() || now.Sub(v.lostSince) < noteAfter {
 		return ""
 	}
-	return fmt.Sprintf("no contact with the API server for %s (%s); still trying",
-		duration.HumanDuration(now.Sub(v.lostSince)), networkCause(v.lostWhy))
+	return fmt.Sprintf("API server unreachable for %s (%s); retrying",
+		duration.HumanDuration(now.Sub(v.lostSince)), networkCause(v.lostErr))
 }
 
-// clipLine cuts a line at width. A line that wraps would break the count of lines that
+// truncateLine cuts a line at width. A line that wraps would break the count of lines that
 // redrawLines moves up.
-func clipLine(line []span, width int) []span {
+func truncateLine(line []span, width int) []span {
 	var out []span
 	for _, s := range line {
 		runes := []rune(s.text)

@@ -22,7 +22,7 @@ func runningView() jobView {
 
 func lostView() jobView {
 	v := runningView()
-	v.lostSince, v.lostWhy = noon.Add(-5*time.Second), errors.New("connection refused")
+	v.lostSince, v.lostErr = noon.Add(-5*time.Second), errors.New("connection refused")
 	return v
 }
 
@@ -138,7 +138,7 @@ func TestScreen_WritesNothingWithoutChange(t *testing.T) {
 }
 
 func TestTerminalOf_PipeIsNotLive(t *testing.T) {
-	if got := terminalOf(&safeBuffer{}, func(string) string { return "" }); got.live || got.color {
+	if got := detectTerminal(&safeBuffer{}, func(string) string { return "" }); got.live || got.color {
 		t.Errorf("%+v", got)
 	}
 }

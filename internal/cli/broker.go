@@ -13,12 +13,12 @@ import (
 )
 
 func brokerCommand(d *deps) *cobra.Command {
-	return nounCommand("broker", "Have a broker that is not K8s4r's own keep its rules",
-		brokerConfigCommand(d), brokerWordCommand(d, "admit", "may speak from now on", mosquitto.AdmitCommands), brokerWordCommand(d, "revoke", "may not speak any more", mosquitto.RevokeCommands))
+	return nounCommand("broker", "Configure a broker other than the embedded one",
+		brokerConfigCommand(d), pluginCommand(d, "admit", "Allow robots to use a broker", mosquitto.AdmitCommands), pluginCommand(d, "revoke", "Revoke the access of robots to a broker", mosquitto.RevokeCommands))
 }
 
 func brokerConfigCommand(d *deps) *cobra.Command {
-	return nounCommand("config", "Write the configuration of a broker", mosquittoConfigCommand(d))
+	return nounCommand("config", "Generate the configuration of a broker", mosquittoConfigCommand(d))
 }
 
 func mosquittoConfigCommand(d *deps) *cobra.Command {
@@ -26,10 +26,11 @@ func mosquittoConfigCommand(d *deps) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "mosquitto",
-		Short: "Write the configuration of Mosquitto, 2.0 or newer",
-		Long: `Writes mosquitto.conf and the first list of the dynamic security plugin, by which
-a robot says and hears only what is its own. Without --dir both are printed.
-It asks no cluster. What Mosquitto cannot do stands in docs/how-to/connect-a-broker.md.`,
+		Short: "Generate the configuration of Mosquitto 2.0 or newer",
+		Long: `Writes mosquitto.conf and the initial configuration of the dynamic security plugin,
+which restricts each robot to its own topics. Without --dir it prints both. It does
+not connect to a cluster. See docs/how-to/connect-a-broker.md for the limits of
+Mosquitto.`,
 		Example: "  " + d.program + " broker config mosquitto --dir /etc/mosquitto/k8s4r --robots rover-1,rover-2",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
@@ -48,13 +49,13 @@ It asks no cluster. What Mosquitto cannot do stands in docs/how-to/connect-a-bro
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&dir, "dir", "", "directory to write to, the one that Mosquitto reads; empty: print, as for /etc/mosquitto/k8s4r")
-	f.StringVar(&c.Listen, "listen", ":8883", "address of the broker")
-	f.StringVar(&c.CAFile, "ca-file", "ca.crt", "certificates that vouch for robots and server, PEM; below --dir unless absolute")
-	f.StringVar(&c.CertFile, "cert-file", "tls.crt", "certificate of the broker, PEM; below --dir unless absolute")
-	f.StringVar(&c.KeyFile, "key-file", "tls.key", "key of that certificate; below --dir unless absolute")
-	f.StringVar(&c.Plugin, "plugin", "/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so", "the dynamic security plugin")
-	f.StringSliceVar(&c.Robots, "robots", nil, "ids of robots that may speak from the start")
+	f.StringVar(&dir, "dir", "", "configuration directory of Mosquitto to write to; if empty, prints the files for /etc/mosquitto/k8s4r")
+	f.StringVar(&c.Listen, "listen", ":8883", "address on which the broker listens")
+	f.StringVar(&c.CAFile, "ca-file", "ca.crt", "PEM file with the CA certificates of robots and server; relative to --dir")
+	f.StringVar(&c.CertFile, "cert-file", "tls.crt", "PEM file with the certificate of the broker; relative to --dir")
+	f.StringVar(&c.KeyFile, "key-file", "tls.key", "PEM file with the key of the broker; relative to --dir")
+	f.StringVar(&c.Plugin, "plugin", "/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so", "path of the dynamic security plugin")
+	f.StringSliceVar(&c.Robots, "robots", nil, "ids of the robots that may connect initially")
 	return cmd
 }
 
@@ -75,7 +76,7 @@ func printFiles(d *deps, files map[string][]byte) error {
 func writeFiles(d *deps, dir string, files map[string][]byte) error {
 	for _, name := range configFiles {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return usagef("--dir: %s is there already; remove it, or choose another directory", filepath.Join(dir, name))
+			return usagef("--dir: %s already exists; remove it, or choose another directory", filepath.Join(dir, name))
 		}
 	}
 	for _, name := range configFiles {
@@ -93,19 +94,19 @@ func writeFiles(d *deps, dir string, files map[string][]byte) error {
 	return nil
 }
 
-// brokerWordCommand returns a command that prints the plugin's commands for robots.
-func brokerWordCommand(d *deps, verb, then string, word func(string) ([]byte, error)) *cobra.Command {
+// pluginCommand returns a command that prints commands to Mosquitto's plugin, one line per robot.
+func pluginCommand(d *deps, verb, short string, commands func(string) ([]byte, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mosquitto ROBOT...",
-		Short: "Print what Mosquitto's dynamic security plugin is told of robots",
-		Long: `Prints, one line a robot, what the plugin is to be told on the topic
-` + mosquitto.ControlTopic + ` with the certificate of ` + mosquitto.AdminName + `.`,
+		Short: "Print commands for Mosquitto's dynamic security plugin",
+		Long: `Prints the commands for the dynamic security plugin, one line per robot. Publish them
+on the topic ` + mosquitto.ControlTopic + ` with the certificate of ` + mosquitto.AdminName + `.`,
 		Example: "  " + d.program + " broker " + verb + " mosquitto rover-1 | mosquitto_pub -l -q 1 -t '" + mosquitto.ControlTopic + "' \\\n" +
 			"    -h broker -p 8883 --cafile ca.crt --cert admin.crt --key admin.key",
 		Args: checkArgs(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, robots []string) error {
 			for _, id := range robots {
-				line, err := word(id)
+				line, err := commands(id)
 				if err != nil {
 					return usagef("%w", err)
 				}
@@ -114,5 +115,5 @@ func brokerWordCommand(d *deps, verb, then string, word func(string) ([]byte, er
 			return nil
 		},
 	}
-	return nounCommand(verb, "Tell a broker that a robot "+then, cmd)
+	return nounCommand(verb, short, cmd)
 }

@@ -32,7 +32,7 @@ func TestBrokerConfig_WritesOnceOrPrints(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err, status := runAlone(t, "broker", "config", "mosquitto", "--dir", dir)
-	if text, _ := os.ReadFile(list); status != ExitUsage || string(text) != "the plugin's" || !strings.Contains(err, "is there already") {
+	if text, _ := os.ReadFile(list); status != ExitUsage || string(text) != "the plugin's" || !strings.Contains(err, "already exists") {
 		t.Errorf("status %d, %q, and the list is now %q", status, err, text)
 	}
 }

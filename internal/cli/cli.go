@@ -62,13 +62,13 @@ func realDeps(streams Streams, argv0 string) *deps {
 		connect:   connectCluster,
 		now:       time.Now,
 		suffix:    func() string { return rand.String(5) },
-		terminal:  terminalOf(streams.Out, os.Getenv),
-		interrupt: untilInterrupt,
-		retry:     retryAfter,
+		terminal:  detectTerminal(streams.Out, os.Getenv),
+		interrupt: newInterruptContext,
+		retry:     retryDelay,
 	}
 }
 
-func untilInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
+func newInterruptContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
@@ -86,10 +86,10 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 		Use:           strings.ReplaceAll(d.program, " ", "-"),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: d.program},
 		Short:         "Kubernetes for robots",
-		Long:          "Kubernetes for robots: run work on robots in the field, and see what came of it.",
+		Long:          "Kubernetes for robots: runs tasks on robots in the field and shows their results.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownVerb,
+		Args:          checkVerb,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(d.Out)
@@ -101,8 +101,8 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// knownVerb returns an error for an unknown verb that suggests similar ones.
-func knownVerb(parent *cobra.Command, args []string) error {
+// checkVerb returns an error for an unknown verb that suggests similar ones.
+func checkVerb(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -111,7 +111,7 @@ func knownVerb(parent *cobra.Command, args []string) error {
 	if len(similar) == 0 {
 		return usagef("unknown command %q; see %s --help", args[0], parent.CommandPath())
 	}
-	return usagef("unknown command %q; do you mean %s?", args[0], strings.Join(similar, " or "))
+	return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(similar, " or "))
 }
 
 // executeCommand runs the command, prints its error and returns the exit status.
@@ -129,7 +129,7 @@ func nounCommand(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: short,
-		Args:  knownVerb,
+		Args:  checkVerb,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(verbs...)

@@ -23,7 +23,7 @@ func (d *deps) completeNames(conn *connection, k kind, most int) completion {
 		if len(given) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return d.namesOf(cmd.Context(), conn, k, prefix), cobra.ShellCompDirectiveNoFileComp
+		return d.listNames(cmd.Context(), conn, k, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -36,11 +36,11 @@ func (d *deps) completeGet(conn *connection) completion {
 		if len(given) == 0 {
 			return []string{"jobs", "groups", "tasks", "robots", "all"}, cobra.ShellCompDirectiveNoFileComp
 		}
-		k, err := kindCalled(given[0])
+		k, err := findKind(given[0])
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return d.namesOf(cmd.Context(), conn, k, prefix), cobra.ShellCompDirectiveNoFileComp
+		return d.listNames(cmd.Context(), conn, k, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -48,24 +48,24 @@ func (d *deps) completeGet(conn *connection) completion {
 func (d *deps) completeTasksOf(conn *connection) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		ofFirst := func(o client.Object) bool { return len(given) > 0 && o.(*robotv1.Task).Spec.JobName == given[0] }
-		return d.namesWhere(cmd.Context(), conn, taskKind, prefix, ofFirst), cobra.ShellCompDirectiveNoFileComp
+		return d.listMatchingNames(cmd.Context(), conn, taskKind, prefix, ofFirst), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func (d *deps) namesOf(ctx context.Context, conn *connection, k kind, prefix string) []string {
-	return d.namesWhere(ctx, conn, k, prefix, func(client.Object) bool { return true })
+func (d *deps) listNames(ctx context.Context, conn *connection, k kind, prefix string) []string {
+	return d.listMatchingNames(ctx, conn, k, prefix, func(client.Object) bool { return true })
 }
 
-// namesWhere returns the names of matching objects. It returns none if the cluster cannot be
+// listMatchingNames returns the names of matching objects. It returns none if the cluster cannot be
 // queried: shell completion cannot show an error.
-func (d *deps) namesWhere(ctx context.Context, conn *connection, k kind, prefix string, match func(client.Object) bool) []string {
+func (d *deps) listMatchingNames(ctx context.Context, conn *connection, k kind, prefix string, match func(client.Object) bool) []string {
 	c, err := d.connect(conn)
 	if err != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
-	objects, err := listOf(ctx, c, k, client.InNamespace(c.namespace))
+	objects, err := listObjects(ctx, c, k, client.InNamespace(c.namespace))
 	if err != nil {
 		return nil
 	}

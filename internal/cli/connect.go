@@ -39,13 +39,13 @@ type connection struct {
 
 func (c *connection) addFlags(f *pflag.FlagSet) {
 	o := &c.overrides
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "path of the kubeconfig; default $KUBECONFIG, ~/.kube/config, ~/.k8s4r/kubeconfig, whichever is there first")
-	f.StringVar(&o.CurrentContext, "context", "", "context of the kubeconfig to use")
-	f.StringVarP(&o.Context.Namespace, "namespace", "n", "", "namespace; default is that of the context")
-	f.StringVar(&o.AuthInfo.Impersonate, "as", "", "user to act as")
-	f.StringSliceVar(&o.AuthInfo.ImpersonateGroups, "as-group", nil, "group to act in; may be repeated")
-	f.StringVar(&o.AuthInfo.ImpersonateUID, "as-uid", "", "UID to act as")
-	f.StringVar(&o.Timeout, "request-timeout", "0", "how long one request may take, such as 5s; 0 is for ever")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "path of the kubeconfig; defaults to $KUBECONFIG, ~/.kube/config or ~/.k8s4r/kubeconfig, in this order")
+	f.StringVar(&o.CurrentContext, "context", "", "name of the kubeconfig context to use")
+	f.StringVarP(&o.Context.Namespace, "namespace", "n", "", "namespace; defaults to that of the context")
+	f.StringVar(&o.AuthInfo.Impersonate, "as", "", "user to impersonate")
+	f.StringSliceVar(&o.AuthInfo.ImpersonateGroups, "as-group", nil, "group to impersonate; may be repeated")
+	f.StringVar(&o.AuthInfo.ImpersonateUID, "as-uid", "", "UID to impersonate")
+	f.StringVar(&o.Timeout, "request-timeout", "0", "timeout of a single request, such as 5s; 0 means no timeout")
 }
 
 // newConfigLoader finds the kubeconfig as kubectl does. If kubectl would find none, it uses the
@@ -120,7 +120,7 @@ func newCluster(config *rest.Config, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: versionOf(d), kinds: kindsOf(d), logs: logsOf(config), podLogs: podLogsOf(config)}, nil
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), podLogs: newPodLogReader(config)}, nil
 }
 
 func serverURL(config *rest.Config) string {
@@ -154,24 +154,24 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	return m
 }
 
-func versionOf(d discovery.DiscoveryInterface) func(context.Context) (string, error) {
+func newVersionReader(d discovery.DiscoveryInterface) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		info, err := d.ServerVersion()
 		if err != nil {
-			return "", fmt.Errorf("ask for the version: %w", err)
+			return "", fmt.Errorf("get the server version: %w", err)
 		}
 		return info.GitVersion, nil
 	}
 }
 
-func kindsOf(d discovery.DiscoveryInterface) func(context.Context) ([]string, error) {
+func newKindsReader(d discovery.DiscoveryInterface) func(context.Context) ([]string, error) {
 	return func(context.Context) ([]string, error) {
 		list, err := d.ServerResourcesForGroupVersion(robotv1.GroupVersion.String())
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ask for the kinds: %w", err)
+			return nil, fmt.Errorf("get the resources of %s: %w", robotv1.GroupVersion, err)
 		}
 		var names []string
 		for _, r := range list.APIResources {
@@ -192,8 +192,8 @@ func (d *deps) withCluster(c *connection, f func(*cluster) error) error {
 }
 
 func markUnreachable(server string, err error) error {
-	if _, said := errors.AsType[*outcomeError](err); said {
+	if _, printed := errors.AsType[*outcomeError](err); printed {
 		return err
 	}
-	return asUnreachable(server, err)
+	return wrapUnreachable(server, err)
 }

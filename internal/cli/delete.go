@@ -23,16 +23,16 @@ func deleteCommand(d *deps) *cobra.Command {
 	var o deleteOptions
 	cmd := &cobra.Command{
 		Use:   "delete job {NAME... | --all}",
-		Short: "Stop and delete Jobs, and wait until they are gone",
-		Long: `Deletes Jobs with their groups and tasks; what still runs on robots is stopped.
-Names must be whole: the beginning is not enough here.`,
+		Short: "Delete Jobs and wait until they are deleted",
+		Long: `Deletes Jobs with their task groups and tasks. Tasks that are running are stopped.
+Requires full names; prefixes are not accepted.`,
 		Example: "  " + d.program + " delete job demo\n  " + d.program + " delete job --all --wait=false",
 		Args:    checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			if len(given) == 0 {
 				return []string{"job"}, cobra.ShellCompDirectiveNoFileComp
 			}
-			return d.namesOf(cmd.Context(), &o.conn, jobKind, prefix), cobra.ShellCompDirectiveNoFileComp
+			return d.listNames(cmd.Context(), &o.conn, jobKind, prefix), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args); err != nil {
@@ -41,18 +41,18 @@ Names must be whole: the beginning is not enough here.`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runDelete(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().BoolVar(&o.all, "all", false, "all Jobs in the namespace")
-	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until they are gone")
+	cmd.Flags().BoolVar(&o.all, "all", false, "delete all Jobs in the namespace")
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until the Jobs are deleted")
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }
 
 // parseArgs parses `job a b`, `job/a job/b` and `job --all`.
 func (o *deleteOptions) parseArgs(args []string) error {
-	if jobKind.isCalled(args[0]) {
+	if jobKind.hasName(args[0]) {
 		args = args[1:]
 	} else if name, err := jobKind.bareName(args[0]); err != nil || name == args[0] {
-		return usagef("delete: %q is not a type that can be deleted here; only job is, for the rest there is kubectl", args[0])
+		return usagef("delete: unsupported type %q: must be job; use kubectl for other types", args[0])
 	}
 	for _, ref := range args {
 		name, err := jobKind.bareName(ref)
@@ -62,7 +62,7 @@ func (o *deleteOptions) parseArgs(args []string) error {
 		o.names = append(o.names, name)
 	}
 	if o.all == (len(o.names) > 0) {
-		return usagef("delete job: give either names or --all")
+		return usagef("delete job: either names or --all is required, but not both")
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (o *deleteOptions) parseArgs(args []string) error {
 func (o *deleteOptions) runDelete(ctx context.Context, d *deps, c *cluster) error {
 	jobs, errs := o.findJobs(ctx, c)
 	if len(jobs) == 0 && errs == nil {
-		fmt.Fprintf(d.Err, "no jobs in namespace %s\n", c.namespace)
+		fmt.Fprintf(d.Err, "no jobs found in namespace %s\n", c.namespace)
 	}
 	var deleting []client.Object
 	for _, job := range jobs {
@@ -84,14 +84,14 @@ func (o *deleteOptions) runDelete(ctx context.Context, d *deps, c *cluster) erro
 	if !o.wait {
 		return errs
 	}
-	return errors.Join(errs, d.waitUntilGone(ctx, c, deleting))
+	return errors.Join(errs, d.waitForDeletions(ctx, c, deleting))
 }
 
 // findJobs returns the Jobs to delete. Missing Jobs are returned as an error beside the ones that
 // exist.
 func (o *deleteOptions) findJobs(ctx context.Context, c *cluster) ([]client.Object, error) {
 	if o.all {
-		return listOf(ctx, c, jobKind, client.InNamespace(c.namespace))
+		return listObjects(ctx, c, jobKind, client.InNamespace(c.namespace))
 	}
 	var jobs []client.Object
 	errs := forEachName(c, o.names, func(name string) error {
@@ -112,15 +112,15 @@ func deleteJob(ctx context.Context, c *cluster, job client.Object) error {
 	return wrapError(client.IgnoreNotFound(err), "delete job %s", job.GetName())
 }
 
-func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Object) error {
+func (d *deps) waitForDeletions(ctx context.Context, c *cluster, jobs []client.Object) error {
 	ctx, stop := d.interrupt(ctx)
 	defer stop()
 	for _, job := range jobs {
-		if err := d.untilGone(ctx, c, job); err != nil {
+		if err := d.waitUntilDeleted(ctx, c, job); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
-			fmt.Fprintln(d.Err, "detached; the deletion goes on")
+			fmt.Fprintln(d.Err, "detached; the deletion continues")
 			return &outcomeError{status: ExitInterrupted}
 		}
 		fmt.Fprintf(d.Out, "%s deleted\n", jobKind.formatRef(job.GetName()))
@@ -128,8 +128,8 @@ func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Obje
 	return nil
 }
 
-// untilGone blocks until the Job no longer exists or ctx ends.
-func (d *deps) untilGone(ctx context.Context, c *cluster, job client.Object) error {
+// waitUntilDeleted blocks until the Job no longer exists or ctx ends.
+func (d *deps) waitUntilDeleted(ctx context.Context, c *cluster, job client.Object) error {
 	watchCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return followSource(watchCtx, singleObject(c, jobKind, job), d.retry, func(u update) {

@@ -34,7 +34,7 @@ level, a finding and a remedy: OK, WARN (a part of K8s4r does not work) or FAIL
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "", "output format: json; default is one line for each finding")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "output format: json; defaults to one line for each finding")
 	conn.addFlags(cmd.Flags())
 	return cmd
 }

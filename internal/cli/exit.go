@@ -91,7 +91,7 @@ func explainError(err error) string {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		return explainEach(several.Unwrap())
 	}
-	if _, said := errors.AsType[*outcomeError](err); said {
+	if _, printed := errors.AsType[*outcomeError](err); printed {
 		return ""
 	}
 	if gone, ok := errors.AsType[*unreachableError](err); ok {
@@ -101,7 +101,7 @@ func explainError(err error) string {
 		return explainRefusal(status.ErrStatus)
 	}
 	if meta.IsNoMatchError(err) || isMissingKind(err) {
-		return fmt.Sprintf("this cluster does not know K8s4r's kinds: `k8s4r doctor` says how they come there; or start a cluster that has them with %s",
+		return fmt.Sprintf("the kinds of K8s4r are not installed in this cluster: run `k8s4r doctor` to see how to install them, or start a cluster that has them with %s",
 			quoteArg("k8s4r up"))
 	}
 	return err.Error()
@@ -126,11 +126,11 @@ func isMissingKind(err error) bool {
 }
 
 func (e *unreachableError) explainUnreachable() string {
-	const way = "start one with `k8s4r up`, or set KUBECONFIG to the kubeconfig of another"
+	const remedy = "start a cluster with `k8s4r up`, or set KUBECONFIG to the kubeconfig of another one"
 	if e.server == "" {
-		return "no cluster to talk to, because no kubeconfig names one: " + way
+		return "no kubeconfig contains a cluster: " + remedy
 	}
-	return fmt.Sprintf("cannot reach the API server at %s (%s): %s", e.server, networkCause(e.err), way)
+	return fmt.Sprintf("cannot reach the API server at %s (%s): %s", e.server, networkCause(e.err), remedy)
 }
 
 // networkCause returns the innermost error, such as "connection refused". The errors around it
@@ -142,9 +142,9 @@ func networkCause(err error) string {
 	return err.Error()
 }
 
-// asUnreachable wraps errors that mean that no API server answered. It does not wrap an error
+// wrapUnreachable wraps errors that mean that no API server answered. It does not wrap an error
 // twice.
-func asUnreachable(server string, err error) error {
+func wrapUnreachable(server string, err error) error {
 	if _, marked := errors.AsType[*unreachableError](err); marked {
 		return err
 	}
@@ -159,9 +159,9 @@ func asUnreachable(server string, err error) error {
 // explainRefusal returns one line per cause: the field and what is wrong with it.
 func explainRefusal(s metav1.Status) string {
 	if s.Reason == metav1.StatusReasonAlreadyExists && s.Details != nil {
-		return fmt.Sprintf("%s is taken: choose another name, or delete the one that has it", quoteArg(s.Details.Name))
+		return fmt.Sprintf("%s already exists: choose another name, or delete the existing object", quoteArg(s.Details.Name))
 	}
-	lines := []string{"the API server refuses this"}
+	lines := []string{"rejected by the API server"}
 	if s.Details != nil {
 		for _, cause := range s.Details.Causes {
 			if !strings.Contains(cause.Message, unchecked) {

@@ -12,7 +12,7 @@ import (
 )
 
 func flowCommand(d *deps) *cobra.Command {
-	return nounCommand("flow", "List, follow, draw, retry, suspend, resume or cancel JobFlows, or read their logs",
+	return nounCommand("flow", "List, watch, draw and change JobFlows, and print their logs",
 		listFlowsCommand(d), watchFlowCommand(d), graphFlowCommand(d), retryFlowCommand(d), suspendFlowCommand(d), resumeFlowCommand(d), cancelFlowCommand(d), logsFlowCommand(d))
 }
 
@@ -26,7 +26,7 @@ func listFlowsCommand(d *deps) *cobra.Command {
 	var o listFlowsOptions
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "Show the JobFlows, how far they are, and what they wait for",
+		Short:   "List JobFlows with their progress and what they wait for",
 		Example: "  " + d.program + " flow list\n  " + d.program + " flow list --all-namespaces",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,8 +36,8 @@ func listFlowsCommand(d *deps) *cobra.Command {
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runListFlows(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, yaml or name; default is a table")
-	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: json, yaml or name; defaults to a table")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list objects in all namespaces")
 	completeFlag(cmd, "output", outputJSON, outputYAML, outputName)
 	o.conn.addFlags(cmd.Flags())
 	return cmd
@@ -49,7 +49,7 @@ func (o *listFlowsOptions) runListFlows(ctx context.Context, d *deps, c *cluster
 	if !o.allNamespaces {
 		opts, where = append(opts, client.InNamespace(c.namespace)), "namespace "+c.namespace
 	}
-	flows, err := listOf(ctx, c, flowKind, opts...)
+	flows, err := listObjects(ctx, c, flowKind, opts...)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (o *listFlowsOptions) runListFlows(ctx context.Context, d *deps, c *cluster
 		return writeList(d.Out, o.output, []objectSet{{flowKind, flows}})
 	}
 	if len(flows) == 0 {
-		fmt.Fprintf(d.Err, "nothing found in %s\n", where)
+		fmt.Fprintf(d.Err, "no objects found in %s\n", where)
 		return nil
 	}
 	t := &table{header: []string{"NAME", "STATUS", "STEPS", "DURATION", "AGE", "NOTE"}}

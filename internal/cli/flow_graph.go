@@ -21,7 +21,7 @@ const (
 
 // pictures maps an output format to a pure function that renders a flow.
 var pictures = map[string]func(flowView) string{
-	pictureASCII: asciiOf, pictureMermaid: mermaidOf, pictureDOT: dotOf, pictureSVG: svgOf,
+	pictureASCII: renderASCII, pictureMermaid: renderMermaid, pictureDOT: renderDOT, pictureSVG: renderSVG,
 }
 
 type graphFlowOptions struct {
@@ -34,9 +34,9 @@ func graphFlowCommand(d *deps) *cobra.Command {
 	var o graphFlowOptions
 	cmd := &cobra.Command{
 		Use:   "graph FLOW",
-		Short: "Draw a JobFlow and where its steps stand",
-		Long: `Draws the steps of a JobFlow, what they depend on, and where they stand: as text,
-or for Mermaid, Graphviz (dot) or a browser (svg).`,
+		Short: "Draw the steps of a JobFlow",
+		Long: `Draws the steps of a JobFlow with their dependencies and states: as text, or for
+Mermaid, Graphviz (dot) or a browser (svg).`,
 		Example:           "  " + d.program + " flow graph nightly\n  " + d.program + " flow graph nightly -o svg > nightly.svg",
 		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
@@ -50,7 +50,7 @@ or for Mermaid, Graphviz (dot) or a browser (svg).`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runGraph(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", pictureASCII, "ascii, mermaid, dot or svg")
+	cmd.Flags().StringVarP(&o.output, "output", "o", pictureASCII, "output format: ascii, mermaid, dot or svg")
 	completeFlag(cmd, "output", pictureASCII, pictureMermaid, pictureDOT, pictureSVG)
 	o.conn.addFlags(cmd.Flags())
 	return cmd
@@ -72,7 +72,7 @@ func (o *graphFlowOptions) runGraph(ctx context.Context, d *deps, c *cluster) er
 	return nil
 }
 
-func asciiOf(v flowView) string {
+func renderASCII(v flowView) string {
 	var b strings.Builder
 	for _, line := range flowLines(v) {
 		b.WriteString(strings.TrimRight(paintLine(line, false), " ") + "\n")
@@ -83,7 +83,7 @@ func asciiOf(v flowView) string {
 // fills maps the color of a state to the fill color in pictures.
 var fills = map[string]string{green: "#c8e6c9", cyan: "#b3e5fc", red: "#ffcdd2", yellow: "#fff9c4", "": "#eeeeee"}
 
-func fillOf(state string) string { return fills[stepColor(state)] }
+func stepFill(state string) string { return fills[stepColor(state)] }
 
 // edgeLabel returns the label of the edges to a step. It is empty for the default condition.
 func edgeLabel(s *view.Step) string {
@@ -93,14 +93,14 @@ func edgeLabel(s *view.Step) string {
 	return string(s.Condition)
 }
 
-// mermaidOf renders the flow for Mermaid. Steps are written as s0, s1…, because their names may
+// renderMermaid renders the flow for Mermaid. Steps are written as s0, s1…, because their names may
 // contain any character.
-func mermaidOf(v flowView) string {
+func renderMermaid(v flowView) string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.Name), mermaidText(stepFacts(s)), i, fillOf(s.State))
+		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.Name), mermaidText(stepFacts(s)), i, stepFill(s.State))
 	}
 	for i := range v.Steps {
 		s := &v.Steps[i]
@@ -120,12 +120,12 @@ func mermaidText(s string) string {
 	return strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;").Replace(stripControl(s))
 }
 
-func dotOf(v flowView) string {
+func renderDOT(v flowView) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %s {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n", dotText(v.Name))
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.Name), dotText(s.Name+"\n"+stepFacts(s)), fillOf(s.State))
+		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.Name), dotText(s.Name+"\n"+stepFacts(s)), stepFill(s.State))
 	}
 	for i := range v.Steps {
 		s := &v.Steps[i]

@@ -43,10 +43,10 @@ func logsFlowCommand(d *deps) *cobra.Command {
 	var o logsFlowOptions
 	cmd := &cobra.Command{
 		Use:   "logs FLOW",
-		Short: "Show what the steps of a JobFlow have written",
-		Long: `Shows the output of all steps of a JobFlow in their order, or of some, with the step
-and the task or container before each line. Steps on robots and steps of Pods are
-shown alike. With --follow it goes on until the flow has ended.`,
+		Short: "Print the logs of the steps of a JobFlow",
+		Long: `Prints the logs of all steps of a JobFlow in their order, or of the selected steps.
+Each line starts with the step and the task or container. Steps may run on robots or
+in Pods. With --follow it continues until the flow has ended.`,
 		Example:           "  " + d.program + " flow logs nightly\n  " + d.program + " flow logs -f nightly --step train",
 		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
@@ -58,11 +58,11 @@ shown alike. With --follow it goes on until the flow has ended.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.steps, "step", nil, "only this step; may be repeated")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on until the flow has ended")
-	f.Int64Var(&o.tail, "tail", -1, "only the last so many lines of each; -1 is all")
-	f.BoolVar(&o.stamps, "timestamps", false, "the time before each line")
-	f.StringVar(&o.server, "logs-server", "", "URL of k8s4r-server, for steps on robots; default is what it has published")
+	f.StringSliceVar(&o.steps, "step", nil, "print only the logs of this step; may be repeated")
+	f.BoolVarP(&o.follow, "follow", "f", false, "continue until the flow has ended")
+	f.Int64Var(&o.tail, "tail", -1, "number of recent lines to print of each log; -1 means all")
+	f.BoolVar(&o.stamps, "timestamps", false, "print the time before each line")
+	f.StringVar(&o.server, "logs-server", "", "URL of k8s4r-server, for steps on robots; defaults to its published address")
 	o.conn.addFlags(f)
 	return cmd
 }
@@ -77,10 +77,10 @@ func (o *logsFlowOptions) runFlowLogs(ctx context.Context, d *deps, c *cluster) 
 	flow := found.(*flowv1.JobFlow)
 	for _, s := range o.steps {
 		if !slices.Contains(view.StepNames(flow), s) {
-			return fmt.Errorf("jobflow %s has no step %s; there are %s", flow.Name, s, actions.SummarizeNames(view.StepNames(flow)))
+			return fmt.Errorf("jobflow %s has no step %q; its steps are %s", flow.Name, s, actions.SummarizeNames(view.StepNames(flow)))
 		}
 	}
-	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, begun: map[string]bool{},
+	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, started: map[string]bool{},
 		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
 	if o.follow {
 		err = l.followLogs(ctx)
@@ -101,11 +101,11 @@ type flowLogs struct {
 	flow *flowv1.JobFlow // as it was when the command started
 	p    *jobPrinter
 
-	wg    sync.WaitGroup
-	mu    sync.Mutex
-	last  *flowv1.JobFlow // the latest version
-	begun map[string]bool // by UID: containers, and Jobs that run on robots
-	errs  []error
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	last    *flowv1.JobFlow // the latest version
+	started map[string]bool // by UID: containers, and Jobs that run on robots
+	errs    []error
 }
 
 // readOnce reads one step after the other.
@@ -121,7 +121,7 @@ func (l *flowLogs) readOnce(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or nothing is kept of them: %s\n", actions.SummarizeNames(missing))
+		fmt.Fprintf(l.d.Err, "no logs of these steps, because they have not started or the logs were removed: %s\n", actions.SummarizeNames(missing))
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (l *flowLogs) readStep(ctx context.Context, s view.Step, do func(read func(
 	job := &robotv1.Job{}
 	err = l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.Job}, job)
 	if err == nil && metav1.IsControlledBy(job, l.flow) {
-		if !l.beginLog(string(job.UID)) {
+		if !l.markStarted(string(job.UID)) {
 			return true, nil
 		}
 		return true, do(func(ctx context.Context) error { return l.readRobotJob(ctx, s, job) })
@@ -158,8 +158,8 @@ func (l *flowLogs) readStep(ctx context.Context, s view.Step, do func(read func(
 		return false, err
 	}
 	for i := range pods {
-		for _, container := range containersOf(&pods[i]) {
-			if !l.beginLog(string(pods[i].UID) + "/" + container) {
+		for _, container := range startedContainers(&pods[i]) {
+			if !l.markStarted(string(pods[i].UID) + "/" + container) {
 				continue
 			}
 			if err := do(func(ctx context.Context) error { return l.readContainer(ctx, s, &pods[i], container) }); err != nil {
@@ -170,13 +170,13 @@ func (l *flowLogs) readStep(ctx context.Context, s view.Step, do func(read func(
 	return len(pods) > 0, nil
 }
 
-// beginLog marks the log as begun and reports whether it was not begun before.
-func (l *flowLogs) beginLog(what string) bool {
+// markStarted marks the log as started and reports whether it was not started before.
+func (l *flowLogs) markStarted(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	had := l.begun[what]
-	l.begun[what] = true
-	return !had
+	was := l.started[what]
+	l.started[what] = true
+	return !was
 }
 
 // listPods returns the Pods of a step's Job, sorted by task and index.
@@ -195,18 +195,18 @@ func (l *flowLogs) listPods(ctx context.Context, s view.Step) ([]corev1.Pod, err
 	}
 	all := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, job) })
 	slices.SortFunc(all, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Labels[batchv1.KeyTaskSpec], b.Labels[batchv1.KeyTaskSpec]), cmp.Compare(indexOf(&a), indexOf(&b)))
+		return cmp.Or(cmp.Compare(a.Labels[batchv1.KeyTaskSpec], b.Labels[batchv1.KeyTaskSpec]), cmp.Compare(taskIndexOf(&a), taskIndexOf(&b)))
 	})
 	return all, nil
 }
 
-func indexOf(p *corev1.Pod) int {
+func taskIndexOf(p *corev1.Pod) int {
 	n, _ := strconv.Atoi(p.Labels[batchv1.KeyTaskIndex])
 	return n
 }
 
-// containersOf returns the containers of a Pod that have started.
-func containersOf(p *corev1.Pod) (names []string) {
+// startedContainers returns the containers of a Pod that have started.
+func startedContainers(p *corev1.Pod) (names []string) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil {
 			names = append(names, s.Name)
@@ -221,7 +221,7 @@ func (l *flowLogs) readContainer(ctx context.Context, s view.Step, p *corev1.Pod
 	if l.o.tail >= 0 {
 		opts.TailLines = &l.o.tail
 	}
-	from := fmt.Sprintf("%s/%s-%d", s.Name, p.Labels[batchv1.KeyTaskSpec], indexOf(p))
+	from := fmt.Sprintf("%s/%s-%d", s.Name, p.Labels[batchv1.KeyTaskSpec], taskIndexOf(p))
 	if len(p.Spec.Containers)+len(p.Spec.InitContainers) > 1 {
 		from += "/" + container
 	}
@@ -260,7 +260,7 @@ func eachLine(r io.Reader, do func([]byte)) error {
 func (l *flowLogs) readRobotJob(ctx context.Context, s view.Step, job *robotv1.Job) error {
 	o := &logsOptions{server: l.o.server, follow: l.o.follow, stamps: l.o.stamps}
 	o.query = query.Query{Follow: l.o.follow, Tail: int(max(l.o.tail, -1)), Records: true}
-	tasks := &jobLogs{o: o, d: l.d, c: l.c, job: job, begun: map[string]bool{}, p: l.p, before: s.Name + "/"}
+	tasks := &jobLogs{o: o, d: l.d, c: l.c, job: job, started: map[string]bool{}, p: l.p, before: s.Name + "/"}
 	if l.o.follow {
 		return tasks.followJob(ctx)
 	}
@@ -352,8 +352,8 @@ func (l *flowLogs) recordError(err error) {
 	l.errs = append(l.errs, err)
 }
 
-// podLogsOf returns a function that opens the logs of containers through the API server.
-func podLogsOf(config *rest.Config) func(context.Context, string, string, corev1.PodLogOptions) (io.ReadCloser, error) {
+// newPodLogReader returns a function that opens the logs of containers through the API server.
+func newPodLogReader(config *rest.Config) func(context.Context, string, string, corev1.PodLogOptions) (io.ReadCloser, error) {
 	return func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error) {
 		own := rest.CopyConfig(config)
 		own.Timeout = 0

@@ -23,7 +23,7 @@ func TestPodLogsOf_ReadsThroughAPIServer(t *testing.T) {
 		io.WriteString(w, r.URL.RawQuery)
 	}))
 	defer server.Close()
-	logs := podLogsOf(&rest.Config{Host: server.URL})
+	logs := newPodLogReader(&rest.Config{Host: server.URL})
 	body, err := logs(t.Context(), "ns", "p", corev1.PodLogOptions{Container: "c", Follow: true, TailLines: ptr.To[int64](3)})
 	if err != nil {
 		t.Fatal(err)

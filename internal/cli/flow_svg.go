@@ -23,8 +23,8 @@ const (
 // place is the position of a box.
 type place struct{ x, y, width int }
 
-// svgOf renders the steps in layers, each below all steps that it depends on.
-func svgOf(v flowView) string {
+// renderSVG renders the steps in layers, each below all steps that it depends on.
+func renderSVG(v flowView) string {
 	places, width, height := v.layOutSteps()
 	var b strings.Builder
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height)
@@ -95,7 +95,7 @@ func writeEdge(b *strings.Builder, from, to place, label string) {
 }
 
 func writeBox(b *strings.Builder, p place, s *view.Step) {
-	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, fillOf(s.State))
+	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, stepFill(s.State))
 	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(stripControl(s.Name)))
 	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(stripControl(stepFacts(s))))
 }

@@ -124,7 +124,7 @@ func TestDrawRails_MatchesGolden(t *testing.T) {
 		{"backwards", "c: b; b: a; a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			golden.Equal(t, "flow-rails-"+row.name, asciiOf(viewFlow(flowOf("f", row.steps), noon)))
+			golden.Equal(t, "flow-rails-"+row.name, renderASCII(viewFlow(flowOf("f", row.steps), noon)))
 		})
 	}
 }
@@ -147,10 +147,10 @@ func TestFlowLines_DrawEachStepOnce(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := viewFlow(flowOf("f", row.steps), noon)
-			if n := strings.Count(asciiOf(v), "●"); n != row.count {
-				t.Errorf("%d steps drawn, want %d:\n%s", n, row.count, asciiOf(v))
+			if n := strings.Count(renderASCII(v), "●"); n != row.count {
+				t.Errorf("%d steps drawn, want %d:\n%s", n, row.count, renderASCII(v))
 			}
-			if n := strings.Count(svgOf(v), "<rect"); n != row.count {
+			if n := strings.Count(renderSVG(v), "<rect"); n != row.count {
 				t.Errorf("%d boxes, want %d", n, row.count)
 			}
 		})
@@ -163,16 +163,16 @@ func TestFlowGraph_EscapesNames(t *testing.T) {
 	f.Spec.Flows[0].Name = `<b>"&\`
 	f.Name = `<i>"`
 	v := viewFlow(f, noon)
-	if err := xml.Unmarshal([]byte(svgOf(v)), new(any)); err != nil && !errors.Is(err, io.EOF) {
+	if err := xml.Unmarshal([]byte(renderSVG(v)), new(any)); err != nil && !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
-	for kind, text := range map[string]string{pictureSVG: svgOf(v), pictureMermaid: mermaidOf(v)} {
+	for kind, text := range map[string]string{pictureSVG: renderSVG(v), pictureMermaid: renderMermaid(v)} {
 		if strings.Contains(text, "<b>") || strings.Contains(text, "<i>") {
 			t.Errorf("%s: %s", kind, text)
 		}
 	}
-	if !strings.Contains(dotOf(v), `"<b>\"&\\"`) {
-		t.Error(dotOf(v))
+	if !strings.Contains(renderDOT(v), `"<b>\"&\\"`) {
+		t.Error(renderDOT(v))
 	}
 }
 
@@ -271,19 +271,19 @@ func TestFlowActions_PatchSpec(t *testing.T) {
 		return text
 	}
 	for _, row := range []struct {
-		name string
-		args string
-		flow *flowv1.JobFlow
-		said string // a part of the output
-		want string // a part of the patched spec; if empty, the action is rejected
+		name    string
+		args    string
+		flow    *flowv1.JobFlow
+		message string // a part of the output
+		want    string // a part of the patched spec; if empty, the action is rejected
 	}{
-		{"suspend what runs", "suspend f", in(flowv1.Running), "suspended; what runs goes on", "suspend=true cancel=false"},
+		{"suspend what runs", "suspend f", in(flowv1.Running), "suspended; running steps continue", "suspend=true cancel=false"},
 		{"suspend a new flow", "suspend f", in(""), "suspended", "suspend=true cancel=false"},
-		{"suspend twice", "suspend f", in(flowv1.Running, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "is suspended already", "suspend=true cancel=false"},
-		{"suspend what has ended", "suspend f", in(flowv1.Succeed), "jobflow f is Succeed: it can be retried with --step, or deleted", ""},
+		{"suspend twice", "suspend f", in(flowv1.Running, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "already suspended", "suspend=true cancel=false"},
+		{"suspend what has ended", "suspend f", in(flowv1.Succeed), "jobflow f is Succeed: it can be retried with --step or deleted", ""},
 		{"resume", "resume flow/f", in(flowv1.Running, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "resumed", "suspend=false cancel=false"},
-		{"resume what is not suspended", "resume f", in(flowv1.Running), "is not suspended", "suspend=false cancel=false"},
-		{"resume what has failed", "resume f", in(flowv1.Failed), "jobflow f is Failed: it can be retried, or deleted", ""},
+		{"resume what is not suspended", "resume f", in(flowv1.Running), "not suspended", "suspend=false cancel=false"},
+		{"resume what has failed", "resume f", in(flowv1.Failed), "jobflow f is Failed: it can be retried or deleted", ""},
 		{"cancel", "cancel f", in(flowv1.Pending), "cancel requested", "suspend=false cancel=true"},
 		{"cancel what still runs of a failed one", "cancel f", in(flowv1.Failed), "cancel requested", "suspend=false cancel=true"},
 		{"cancel what has succeeded", "cancel f", in(flowv1.Succeed), "jobflow f is Succeed", ""},
@@ -293,22 +293,22 @@ func TestFlowActions_PatchSpec(t *testing.T) {
 			"retry of the failed steps requested", "suspend=false cancel=false retry=5[]"},
 		{"retry of a suspended flow", "retry f", in(flowv1.Failed, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "stays suspended", "suspend=true cancel=false retry=1[]"},
 		{"retry while others run", "retry f", in(flowv1.Running, failedStep), "requested", "suspend=false cancel=false retry=1[]"},
-		{"retry of nothing", "retry f", in(flowv1.Running), "none of its steps has failed: name what is to run again with --step", ""},
+		{"retry of nothing", "retry f", in(flowv1.Running), "none of its steps has failed: select the steps to retry with --step", ""},
 		{"retry of a step", "retry f --step b", in(flowv1.Succeed), "retry of b requested", "suspend=false cancel=false retry=1[b]"},
-		{"retry of an unknown step", "retry f --step x", in(flowv1.Succeed), "jobflow f has no step x; there are a, b", ""},
+		{"retry of an unknown step", "retry f --step x", in(flowv1.Succeed), "jobflow f has no step \"x\"; its steps are a, b", ""},
 		{"retry while it is being stopped", "retry f", in(flowv1.Terminating), "jobflow f is Terminating", ""},
 		{"retry of one more", "retry f --step b", in(flowv1.Failed, retried), "retry of b requested", "suspend=false cancel=false retry=4[a b]"},
-		{"retry of the same", "retry f --step a", in(flowv1.Failed, retried), "is requested already", "suspend=false cancel=false retry=3[a]"},
-		{"retry of other steps before the first retry starts", "retry f", in(flowv1.Failed, retried), "was not taken up yet", ""},
-		{"no such flow", "suspend x", in(flowv1.Running), `there is no jobflow "x" in namespace default`, ""},
+		{"retry of the same", "retry f --step a", in(flowv1.Failed, retried), "already requested", "suspend=false cancel=false retry=3[a]"},
+		{"retry of other steps before the first retry starts", "retry f", in(flowv1.Failed, retried), "has a pending retry", ""},
+		{"no such flow", "suspend x", in(flowv1.Running), `jobflow "x" not found in namespace default`, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, row.flow)
 			before := spec(row.flow)
 			status := b.run(append([]string{"flow"}, strings.Fields(row.args)...)...)
-			said := b.out.String() + b.err.String()
-			if !strings.Contains(said, row.said) {
-				t.Errorf("said %q, want %q", said, row.said)
+			message := b.out.String() + b.err.String()
+			if !strings.Contains(message, row.message) {
+				t.Errorf("message %q, want %q", message, row.message)
 			}
 			got := &flowv1.JobFlow{}
 			if err := b.client.Get(t.Context(), client.ObjectKeyFromObject(row.flow), got); err != nil {
@@ -331,7 +331,7 @@ func TestFlowResume_ResumesAbortedJob(t *testing.T) {
 	ran(f, "a", batchv1.JobAborted, time.Minute)
 	f.Status.State.Phase, f.Status.UnKnowJobs = flowv1.Running, []string{"f-a"}
 	b := newBench(t, f, &batchv1.Job{ObjectMeta: metaOf("f-a")})
-	if status := b.run("flow", "resume", "f"); status != 0 || !strings.Contains(b.out.String(), "resume requested of aborted f-a") {
+	if status := b.run("flow", "resume", "f"); status != 0 || !strings.Contains(b.out.String(), "resume requested for aborted jobs f-a") {
 		t.Errorf("exit %d: %s%s", status, b.out.String(), b.err.String())
 	}
 	commands := &busv1.CommandList{}
@@ -403,7 +403,7 @@ func TestFlowLogs_PrintsStepsInOrder(t *testing.T) {
 	one.withLogs(func(source string) string { return source })
 	golden.Equal(t, "flow-logs-step", one.transcript(one.run("flow", "logs", "f", "--step", "later")))
 	none := newBench(t, objects...)
-	if status := none.run("flow", "logs", "f", "--step", "x"); status != ExitFailed || !strings.Contains(none.err.String(), "has no step x") {
+	if status := none.run("flow", "logs", "f", "--step", "x"); status != ExitFailed || !strings.Contains(none.err.String(), `has no step "x"`) {
 		t.Errorf("exit %d: %s", status, none.err.String())
 	}
 }
@@ -439,8 +439,8 @@ func TestFlow_RejectsInvalidInput(t *testing.T) {
 		{"flow watch", "watch: accepts 1 arg(s), received 0"},
 		{"flow watch robot/r", `"robot/r" does not name a jobflow`},
 		{"flow watch f --wait-timeout -1s", "--wait-timeout=-1s: must not be negative"},
-		{"flow retry a b --step x", "--step goes with one flow"},
-		{"flow retyr f", `unknown command "retyr"; do you mean retry?`},
+		{"flow retry a b --step x", "--step: requires exactly one flow"},
+		{"flow retyr f", `unknown command "retyr"; did you mean retry?`},
 	} {
 		t.Run(row.args, func(t *testing.T) {
 			b := newBench(t)

@@ -73,7 +73,7 @@ func (v flowView) orderSteps() []int {
 	return out
 }
 
-// namesOf returns the names of the steps, separated by commas.
+// listNames returns the names of the steps, separated by commas.
 func (v flowView) namesOf(steps []int) string {
 	var names []string
 	for _, i := range steps {

@@ -25,11 +25,11 @@ func watchFlowCommand(d *deps) *cobra.Command {
 	var o watchFlowOptions
 	cmd := &cobra.Command{
 		Use:   "watch FLOW",
-		Short: "Follow a JobFlow to its end",
-		Long: `Shows the steps of a JobFlow, what they depend on, their state, duration and
-progress, until it has ended: in a terminal as a picture that changes, in a pipe as
-a line a change. It exits with 0 when the flow has succeeded and with 1 when it has
-failed. The beginning of the name is enough when no other flow's begins so.`,
+		Short: "Watch a JobFlow until it has ended",
+		Long: `Displays the steps of a JobFlow with their dependencies, state, duration and progress
+until the flow has ended. In a terminal it redraws a graph, in a pipe it prints one
+line per change. It exits with 0 if the flow succeeded and with 1 if it failed. A
+unique prefix of the name is accepted.`,
 		Example:           "  " + d.program + " flow watch nightly\n  " + d.program + " flow watch --wait-timeout 1h nightly",
 		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
@@ -43,7 +43,7 @@ failed. The beginning of the name is enough when no other flow's begins so.`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWatchFlow(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
+	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 means no limit")
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }
@@ -53,13 +53,13 @@ func (o *watchFlowOptions) runWatchFlow(ctx context.Context, d *deps, c *cluster
 	if err != nil {
 		return err
 	}
-	w := &flowWatch{deps: d, cluster: c, flow: found.(*flowv1.JobFlow), said: map[string]string{}}
+	w := &flowWatch{deps: d, cluster: c, flow: found.(*flowv1.JobFlow), printed: map[string]string{}}
 	ctx, stop := d.newWaitContext(ctx, o.waitTimeout)
 	defer stop()
-	err = d.untilEnd(ctx, w, singleObject(c, flowKind, w.flow))
+	err = d.followUntilEnd(ctx, w, singleObject(c, flowKind, w.flow))
 	switch {
 	case errors.Is(err, errTimeout):
-		return w.stopWatching(fmt.Sprintf("not ended after %s", o.waitTimeout), ExitTimeout)
+		return w.stopWatching(fmt.Sprintf("timed out after %s", o.waitTimeout), ExitTimeout)
 	case errors.Is(err, context.Canceled):
 		return w.stopWatching("detached", ExitInterrupted)
 	case err != nil:
@@ -71,25 +71,25 @@ func (o *watchFlowOptions) runWatchFlow(ctx context.Context, d *deps, c *cluster
 // flowWatch follows one flow to its end.
 type flowWatch struct {
 	*deps
-	cluster *cluster
-	flow    *flowv1.JobFlow
-	contact jobView // only its connection to the API server is used
+	cluster    *cluster
+	flow       *flowv1.JobFlow
+	connection jobView // only its connection to the API server is used
 
-	drawn []string          // lines on the terminal
-	said  map[string]string // last line printed to a pipe, by step; the flow's own line has the empty name
-	lost  bool
+	drawn   []string          // lines on the terminal
+	printed map[string]string // last line printed to a pipe, by step; the flow's own line has the empty name
+	lost    bool
 }
 
 // applyUpdate updates the view and shows it.
 func (w *flowWatch) applyUpdate(u update) error {
 	if u.err != nil {
-		if w.contact.lostSince.IsZero() {
-			w.contact.lostSince = w.now()
+		if w.connection.lostSince.IsZero() {
+			w.connection.lostSince = w.now()
 		}
-		w.contact.lostWhy = u.err
+		w.connection.lostErr = u.err
 		return nil // shown as a note; followSource retries
 	}
-	w.contact = jobView{}
+	w.connection = jobView{}
 	if len(u.objects) == 0 {
 		return fmt.Errorf("jobflow %s was deleted", w.flow.Name)
 	}
@@ -111,17 +111,17 @@ func (w *flowWatch) showView() (ended bool) {
 func (w *flowWatch) drawFlow(v flowView) {
 	size := w.terminal.size()
 	lines := flowLines(v)
-	if note := w.contact.lostNote(w.now()); note != "" {
+	if note := w.connection.lostNote(w.now()); note != "" {
 		lines = append(lines, []span{{note, yellow}})
 	}
 	var text []string
 	for _, line := range fitFlow(lines, size.height-1) {
-		text = append(text, paintLine(clipLine(line, size.width-1), w.terminal.color))
+		text = append(text, paintLine(truncateLine(line, size.width-1), w.terminal.color))
 	}
 	if slices.Equal(text, w.drawn) {
 		return
 	}
-	io.WriteString(w.Out, redrawLines(w.drawn, text, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
+	io.WriteString(w.Out, redrawLines(w.drawn, text, size.width)) //nolint:errcheck // a closed terminal needs no update
 	w.drawn = text
 }
 
@@ -141,10 +141,10 @@ func fitFlow(lines [][]span, room int) [][]span {
 
 // printChanges prints a line for each change.
 func (w *flowWatch) printChanges(v flowView) {
-	w.printChange("", "flow "+v.Name+": "+v.Phase+capitalizeAfterColon(v.Note))
+	w.printChange("", "flow "+v.Name+": "+v.Phase+prefixColon(v.Note))
 	for _, i := range v.orderSteps() {
 		s := &v.Steps[i]
-		if s.State == view.Waiting && s.Note == "" && w.said[s.Name] == "" {
+		if s.State == view.Waiting && s.Note == "" && w.printed[s.Name] == "" {
 			continue // a step that has not started is no change
 		}
 		text := s.State
@@ -154,30 +154,30 @@ func (w *flowWatch) printChanges(v flowView) {
 		if s.HasEnded() && s.Took > 0 {
 			text += " after " + duration.HumanDuration(s.Took)
 		}
-		w.printChange(s.Name, s.Name+": "+text+capitalizeAfterColon(s.Note))
+		w.printChange(s.Name, s.Name+": "+text+prefixColon(s.Note))
 	}
-	note := w.contact.lostNote(w.now())
+	note := w.connection.lostNote(w.now())
 	switch {
 	case note != "" && !w.lost:
 		w.lost = true
 		fmt.Fprintln(w.Err, note)
-	case w.contact.lostSince.IsZero() && w.lost:
+	case w.connection.lostSince.IsZero() && w.lost:
 		w.lost = false
-		fmt.Fprintln(w.Err, "in contact with the API server again")
+		fmt.Fprintln(w.Err, "reconnected to the API server")
 	}
 }
 
 func (w *flowWatch) printChange(about, text string) {
-	if text = stripControl(text); w.said[about] != text {
-		w.said[about] = text
+	if text = stripControl(text); w.printed[about] != text {
+		w.printed[about] = text
 		fmt.Fprintln(w.Out, text)
 	}
 }
 
-func (w *flowWatch) stopWatching(why string, status int) error {
+func (w *flowWatch) stopWatching(reason string, status int) error {
 	name := w.flow.Name
-	fmt.Fprintf(w.Err, "%s; flow %s goes on\n  watch it:  %s flow watch %s%s\n  cancel it: %s flow cancel %s%s\n",
-		why, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
+	fmt.Fprintf(w.Err, "%s; flow %s continues\n  watch it:  %s flow watch %s%s\n  cancel it: %s flow cancel %s%s\n",
+		reason, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
 	return &outcomeError{status: status}
 }
 
@@ -188,7 +188,7 @@ func (w *flowWatch) printOutcome() error {
 		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.Name, v.afterPhrase())
 		return nil
 	}
-	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.afterPhrase(), stripControl(capitalizeAfterColon(v.Note)))
-	fmt.Fprintf(w.Out, "  its logs:   %s flow logs %s%s\n  once more:  %s flow retry %s%s\n", w.program, v.Name, w.cluster.namespaceFlag, w.program, v.Name, w.cluster.namespaceFlag)
+	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.afterPhrase(), stripControl(prefixColon(v.Note)))
+	fmt.Fprintf(w.Out, "  logs:   %s flow logs %s%s\n  retry:  %s flow retry %s%s\n", w.program, v.Name, w.cluster.namespaceFlag, w.program, v.Name, w.cluster.namespaceFlag)
 	return &outcomeError{status: ExitFailed}
 }

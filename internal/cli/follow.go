@@ -34,16 +34,16 @@ type update struct {
 // small, so no change is missed, even if the server was replaced in between. It returns an error
 // only if the server denies the first request.
 func followSource(ctx context.Context, s source, retry func(int) time.Duration, emit func(update)) error {
-	failures, heard := 0, false
+	failures, received := 0, false
 	for {
 		err := s.listAndWatch(ctx, func(objects []client.Object) {
-			failures, heard = 0, true
+			failures, received = 0, true
 			emit(update{kind: s.kind, objects: objects})
 		})
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the caller ended it: what broke by that is no news
+			return nil //nolint:nilerr // the error is a consequence of the end of ctx
 		}
-		if err != nil && !heard && isDenied(err) {
+		if err != nil && !received && isDenied(err) {
 			return err
 		}
 		if err != nil {
@@ -63,9 +63,9 @@ func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
 
-// retryAfter doubles from 200 ms to 2 s, so that the client reconnects soon after a restart
+// retryDelay doubles from 200 ms to 2 s, so that the client reconnects soon after a restart
 // without overloading a server that is down.
-func retryAfter(failures int) time.Duration {
+func retryDelay(failures int) time.Duration {
 	return min(100*time.Millisecond<<min(failures, 5), 2*time.Second)
 }
 
@@ -87,7 +87,7 @@ func (s source) listAndWatch(ctx context.Context, emit func([]client.Object)) er
 	if err := s.client.List(ctx, list, s.opts...); err != nil {
 		return fmt.Errorf("list %s: %w", s.kind.plural, err)
 	}
-	objects, err := itemsOf(list)
+	objects, err := extractItems(list)
 	if err != nil {
 		return err
 	}

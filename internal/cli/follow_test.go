@@ -55,13 +55,13 @@ func TestWatch_SurvivesServerRestart(t *testing.T) {
 			}
 		}
 	}()
-	b.err.await(t, "no contact with the API server for")
-	b.err.await(t, "(connection refused); still trying")
+	b.err.await(t, "API server unreachable for")
+	b.err.await(t, "(connection refused); retrying")
 	close(stop)
 
 	change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Status.State = "running" })
 	down.Store(false)
-	b.err.await(t, "in contact with the API server again")
+	b.err.await(t, "reconnected to the API server")
 	b.out.await(t, "job demo: running")
 	change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Status.State = "completed" })
 	// Only the list after the end of the watch contains this change.
@@ -69,7 +69,7 @@ func TestWatch_SurvivesServerRestart(t *testing.T) {
 	if status := b.awaitExit(done); status != 0 {
 		t.Errorf("exit %d:\n%s", status, b.err.String())
 	}
-	if n := strings.Count(b.err.String(), "no contact"); n != 1 {
+	if n := strings.Count(b.err.String(), "API server unreachable"); n != 1 {
 		t.Errorf("the note came %d times:\n%s", n, b.err.String())
 	}
 }
@@ -159,7 +159,7 @@ func TestFollowSource_RemovesDeletedObjects(t *testing.T) {
 
 func TestRetryAfter_DoublesUpToLimit(t *testing.T) {
 	for failures, want := range map[int]time.Duration{1: 200 * time.Millisecond, 3: 800 * time.Millisecond, 5: 2 * time.Second, 1000: 2 * time.Second} {
-		if got := retryAfter(failures); got != want {
+		if got := retryDelay(failures); got != want {
 			t.Errorf("after %d failures: %s, want %s", failures, got, want)
 		}
 	}

@@ -31,10 +31,10 @@ func getCommand(d *deps) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "get {jobs | groups | tasks | robots | all} [NAME...]",
-		Short: "Show Jobs, groups, tasks and robots",
-		Long: `Lists objects, or shows those that are named. A Job that is named is shown as a
-tree: the Job, its groups, and each task with its robot and how it ended. The
-beginning of a name is enough when no other begins so.`,
+		Short: "Display Jobs, task groups, tasks and robots",
+		Long: `Lists objects, or displays the named ones. A named Job is displayed as a tree:
+the Job, its task groups, and each task with its robot and exit code. A unique
+prefix of a name is accepted.`,
 		Example:           "  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide",
 		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeGet(&o.conn),
@@ -46,9 +46,9 @@ beginning of a name is enough when no other begins so.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "json, yaml, wide or name; default is a table")
-	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as job=demo")
-	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	f.StringVarP(&o.output, "output", "o", "", "output format: json, yaml, wide or name; defaults to a table")
+	f.StringVarP(&o.selector, "selector", "l", "", "label selector, such as job=demo")
+	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list objects in all namespaces")
 	o.conn.addFlags(f)
 	completeFlag(cmd, "output", outputJSON, outputYAML, outputWide, outputName)
 	return cmd
@@ -61,7 +61,7 @@ func (o *getOptions) parseArgs(args []string) error {
 	if prefix, _, found := strings.Cut(typ, "/"); found {
 		typ, o.names = prefix, args
 	}
-	if err := o.takeType(typ); err != nil {
+	if err := o.parseType(typ); err != nil {
 		return err
 	}
 	names, err := bareNames(o.kinds[0], o.names)
@@ -78,20 +78,20 @@ func (o *getOptions) parseArgs(args []string) error {
 		return &usageError{err: err}
 	}
 	if len(o.names) > 0 && (o.allNamespaces || o.selector != "") {
-		return usagef("get: give either names, or --all-namespaces and --selector")
+		return usagef("get: names cannot be combined with --all-namespaces or --selector")
 	}
 	return nil
 }
 
-func (o *getOptions) takeType(typ string) error {
+func (o *getOptions) parseType(typ string) error {
 	if typ == "all" {
 		o.kinds = kinds
 		if len(o.names) > 0 {
-			return usagef("get all: takes no names")
+			return usagef("get all: does not accept names")
 		}
 		return nil
 	}
-	k, err := kindCalled(typ)
+	k, err := findKind(typ)
 	o.kinds = []kind{k}
 	return err
 }
@@ -132,7 +132,7 @@ func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, err
 	}
 	var sets []objectSet
 	for _, k := range o.kinds {
-		objects, err := listOf(ctx, c, k, opts...)
+		objects, err := listObjects(ctx, c, k, opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (o *getOptions) readNamed(ctx context.Context, c *cluster) ([]client.Object
 func (o *getOptions) printTables(d *deps, c *cluster, sets []objectSet) {
 	sets = slices.DeleteFunc(sets, func(s objectSet) bool { return len(s.objects) == 0 })
 	if len(sets) == 0 {
-		fmt.Fprintf(d.Err, "nothing found in %s\n", o.describeScope(c))
+		fmt.Fprintf(d.Err, "no objects found in %s\n", o.describeScope(c))
 	}
 	for i, set := range sets {
 		if i > 0 {

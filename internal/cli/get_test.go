@@ -48,7 +48,7 @@ func fleet() []client.Object {
 		DeviceInfo: &robotv1.DeviceInfo{Hostname: "rover", Platform: &robotv1.Platform{OS: "linux"}, CPU: &robotv1.CPU{LogicalCores: 4}},
 		Agent:      &robotv1.AgentInfo{Version: "v0.1.0", Address: "10.0.0.7"}}
 	two := &robotv1.Robot{ObjectMeta: metaOf("robot-2")}
-	two.Status = robotv1.RobotStatus{Phase: "Offline", LastHeartbeatTime: at(-10 * time.Minute), Message: "silent for 10m"}
+	two.Status = robotv1.RobotStatus{Phase: "Offline", LastHeartbeatTime: at(-10 * time.Minute), Message: "no heartbeat for 10m"}
 	three := &robotv1.Robot{ObjectMeta: metaOf("robot-3")}
 	return []client.Object{one, two, three}
 }

@@ -3,7 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 func jobCommand(d *deps) *cobra.Command {
-	return nounCommand("job", "Pause, resume, cancel or requeue Jobs, or give one another priority",
+	return nounCommand("job", "Pause, resume, cancel, requeue or prioritize Jobs",
 		pauseCommand(d), resumeCommand(d), cancelCommand(d), requeueJobCommand(d), priorityCommand(d))
 }
 
@@ -12,7 +12,7 @@ func taskCommand(d *deps) *cobra.Command {
 }
 
 func robotCommand(d *deps) *cobra.Command {
-	return nounCommand("robot", "Let robots in or refuse them, keep new tasks away from them, or requeue theirs",
+	return nounCommand("robot", "Approve, revoke, cordon, drain or requeue robots",
 		approveCommand(d), revokeCommand(d), cordonCommand(d), drainCommand(d), uncordonCommand(d), requeueRobotCommand(d))
 }
 

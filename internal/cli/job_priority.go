@@ -18,11 +18,11 @@ type priorityOptions struct {
 func priorityCommand(d *deps) *cobra.Command {
 	var o priorityOptions
 	cmd := &cobra.Command{
-		Use:   "priority JOB N",
-		Short: "Give a Job another priority",
-		Long: `Changes the priority of the Job's tasks, 0 to 100; when robots are scarce the higher
-goes first. It counts for tasks that wait. The name must be whole: the beginning
-is not enough here.`,
+		Use:   "priority JOB PRIORITY",
+		Short: "Set the priority of a Job",
+		Long: `Sets the priority of a Job, from 0 to 100. If there are not enough robots, tasks of
+Jobs with a higher priority are placed first. It applies to pending tasks. Requires
+the full name; prefixes are not accepted.`,
 		Example:           "  " + d.program + " job priority demo 80",
 		Args:              checkArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
@@ -48,9 +48,9 @@ func (o *priorityOptions) parseArgs(args []string) (err error) {
 }
 
 func (o *priorityOptions) runPriority(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := patchNamed(ctx, c, jobKind, o.name, actions.SetPriority(o.priority))
+	_, message, err := patchNamed(ctx, c, jobKind, o.name, actions.SetPriority(o.priority))
 	if err == nil {
-		d.printResult(jobKind, o.name, said)
+		d.printResult(jobKind, o.name, message)
 	}
 	return err
 }

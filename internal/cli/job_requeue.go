@@ -20,15 +20,15 @@ func requeueJobCommand(d *deps) *cobra.Command {
 	var o requeueOptions
 	cmd := &cobra.Command{
 		Use:   "requeue JOB... [--failed | --task NAME...]",
-		Short: "Put tasks of Jobs back, so that they run again",
-		Long: `Asks the manager to put tasks of the Jobs back: all of a Job that is completed, and
-of another one those that are not completed; or only those that failed, or those
-that are named. What is on a robot stays there. The lists of robots that failed
+		Short: "Requeue tasks of Jobs so that they run again",
+		Long: `Requests that tasks of the Jobs return to pending: all tasks of a completed Job, all
+tasks that are not completed of other Jobs, or only the failed tasks or the named
+ones. Tasks that are on a robot stay there. The lists of robots on which tasks failed
 are cleared.
 
 A Job that is completed, failed, canceled or paused can be requeued. With --failed
-or --task it may also be running. A canceled Job goes on; a paused one stays
-paused until it is resumed. Names must be whole: the beginning is not enough here.`,
+or --task it may also be running. A canceled Job continues; a paused one stays
+paused until it is resumed. Requires full names; prefixes are not accepted.`,
 		Example: "  " + d.program + " job requeue demo\n  " + d.program + " job requeue --failed demo other\n  " +
 			d.program + " job requeue demo --task demo-inspect-3-main",
 		Args:              checkArgs(cobra.MinimumNArgs(1)),
@@ -40,8 +40,8 @@ paused until it is resumed. Names must be whole: the beginning is not enough her
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runRequeue(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().BoolVar(&o.failed, "failed", false, "only the tasks that failed")
-	cmd.Flags().StringSliceVar(&o.tasks, "task", nil, "only the task with this name; may be repeated")
+	cmd.Flags().BoolVar(&o.failed, "failed", false, "requeue only failed tasks")
+	cmd.Flags().StringSliceVar(&o.tasks, "task", nil, "requeue only the task with this name; may be repeated")
 	o.conn.addFlags(cmd.Flags())
 	completeWith(cmd, "task", d.completeTasksOf(&o.conn))
 	return cmd
@@ -55,10 +55,10 @@ func (o *requeueOptions) parseArgs(args []string) (err error) {
 		return err
 	}
 	if o.failed && len(o.tasks) > 0 {
-		return usagef("job requeue: give either --failed or --task")
+		return usagef("job requeue: --failed and --task cannot be combined")
 	}
 	if len(o.names) > 1 && len(o.tasks) > 0 {
-		return usagef("job requeue: --task goes with one job; tasks of several are requeued by `task requeue`")
+		return usagef("job requeue: --task requires exactly one job; use `task requeue` for tasks of several jobs")
 	}
 	return nil
 }
@@ -72,9 +72,9 @@ func (o *requeueOptions) runRequeue(ctx context.Context, d *deps, c *cluster) er
 		want.Scope = robotv1.RequeueFailed
 	}
 	return forEachName(c, o.names, func(name string) error {
-		_, said, err := patchNamed(ctx, c, jobKind, name, actions.NewRequeue(want))
+		_, message, err := patchNamed(ctx, c, jobKind, name, actions.NewRequeue(want))
 		if err == nil {
-			d.printResult(jobKind, name, said)
+			d.printResult(jobKind, name, message)
 		}
 		return err
 	})

@@ -151,7 +151,7 @@ func TestPatchNamed_ValidatesAgainAfterConflict(t *testing.T) {
 		return c.Patch(ctx, o, p, opts...)
 	}
 	status := b.run("job", "pause", "demo")
-	if want := "k8s4r: job demo is completed; possible: requeue\n"; status != ExitFailed || b.err.String() != want || patches != 1 {
+	if want := "k8s4r: job demo is completed; allowed actions: requeue\n"; status != ExitFailed || b.err.String() != want || patches != 1 {
 		t.Errorf("exit %d, %d patches, stderr %q", status, patches, b.err.String())
 	}
 	if desired := read(b, &robotv1.Job{}, "demo").Spec.DesiredState; desired != "" {

@@ -61,19 +61,19 @@ func (k kind) resourceName() string { return k.singular + "." + k.version.Group 
 // formatRef returns a reference to one object as kubectl prints and reads it.
 func (k kind) formatRef(name string) string { return k.resourceName() + "/" + name }
 
-func (k kind) isCalled(name string) bool {
+func (k kind) hasName(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."+k.version.Group))
 	return name == k.plural || name == k.singular || slices.Contains(k.aliases, name)
 }
 
-// kindCalled returns the kind with the given name or alias.
-func kindCalled(name string) (kind, error) {
+// findKind returns the kind with the given name or alias.
+func findKind(name string) (kind, error) {
 	for _, k := range kinds {
-		if k.isCalled(name) {
+		if k.hasName(name) {
 			return k, nil
 		}
 	}
-	return kind{}, usagef("unknown type %q; there are jobs, groups, tasks, robots and all", name)
+	return kind{}, usagef("unknown type %q: must be jobs, groups, tasks, robots or all", name)
 }
 
 // bareName removes the kind from a reference such as job/demo. A reference to another kind is a
@@ -83,7 +83,7 @@ func (k kind) bareName(ref string) (string, error) {
 	if !found {
 		return ref, nil
 	}
-	if !k.isCalled(prefix) || name == "" {
+	if !k.hasName(prefix) || name == "" {
 		return "", usagef("%q does not name a %s", ref, k.singular)
 	}
 	return name, nil
@@ -97,22 +97,22 @@ func resolveName(ctx context.Context, c *cluster, k kind, name string) (client.O
 	if !apierrors.IsNotFound(err) || isMissingKind(err) {
 		return obj, wrapError(err, "get %s %s", k.singular, name)
 	}
-	found, err := listOf(ctx, c, k, client.InNamespace(c.namespace))
+	found, err := listObjects(ctx, c, k, client.InNamespace(c.namespace))
 	if err != nil {
 		return nil, err
 	}
-	return onlyPrefixed(k, c.namespace, name, found)
+	return findUniquePrefix(k, c.namespace, name, found)
 }
 
-func onlyPrefixed(k kind, namespace, prefix string, objects []client.Object) (client.Object, error) {
+func findUniquePrefix(k kind, namespace, prefix string, objects []client.Object) (client.Object, error) {
 	found := slices.DeleteFunc(objects, func(o client.Object) bool { return !strings.HasPrefix(o.GetName(), prefix) })
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("there is no %s %q in namespace %s", k.singular, prefix, namespace)
+		return nil, fmt.Errorf("%s %q not found in namespace %s", k.singular, prefix, namespace)
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%q is ambiguous: %s", prefix, firstNames(found))
+	return nil, fmt.Errorf("prefix %q is ambiguous: it matches %s", prefix, firstNames(found))
 }
 
 func firstNames(objects []client.Object) string {
@@ -123,16 +123,16 @@ func firstNames(objects []client.Object) string {
 	return actions.SummarizeNames(names)
 }
 
-// listOf returns the objects of the kind, sorted by namespace and name.
-func listOf(ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]client.Object, error) {
+// listObjects returns the objects of the kind, sorted by namespace and name.
+func listObjects(ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]client.Object, error) {
 	list := k.newList()
 	if err := c.List(ctx, list, opts...); err != nil {
 		return nil, fmt.Errorf("list %s: %w", k.plural, err)
 	}
-	return itemsOf(list)
+	return extractItems(list)
 }
 
-func itemsOf(list client.ObjectList) ([]client.Object, error) {
+func extractItems(list client.ObjectList) ([]client.Object, error) {
 	items, err := meta.ExtractList(list)
 	if err != nil {
 		return nil, fmt.Errorf("read list: %w", err)
@@ -152,9 +152,9 @@ func byName(a, b client.Object) int {
 	return strings.Compare(a.GetName(), b.GetName())
 }
 
-// ofJob returns options that select the groups or tasks of a job. A name that is too long for a
+// printJobLogs returns options that select the groups or tasks of a job. A name that is too long for a
 // label value selects the whole namespace; callers check spec.jobName in any case.
-func ofJob(job client.Object) []client.ListOption {
+func inJob(job client.Object) []client.ListOption {
 	opts := []client.ListOption{client.InNamespace(job.GetNamespace())}
 	if len(job.GetName()) <= maxLabelValue {
 		opts = append(opts, client.MatchingLabels{robotv1.LabelJob: job.GetName()})

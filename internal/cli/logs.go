@@ -34,11 +34,11 @@ func logsCommand(d *deps) *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
 		Use:   "logs {TASK | --job JOB}",
-		Short: "Show what a task, or all tasks of a Job, have written",
-		Long: `Shows the output of a task's last attempt, or of all tasks of a Job with the task's
-name before each line. With --follow it goes on as the task writes, through its
-later attempts, until it has ended. What the task did not write itself, such as its
-changes of state, goes to standard error.`,
+		Short: "Print the logs of a task or of all tasks of a Job",
+		Long: `Prints the log of a task's last attempt, or the logs of all tasks of a Job with the
+task's name before each line. With --follow it continues with new output and later
+attempts until the task has ended. Messages of the agent and the server, such as
+changes of state, are printed to standard error.`,
 		Example:           "  " + d.program + " logs -f demo-inspect-3-main\n  " + d.program + " logs --job demo -f\n  " + d.program + " logs --since 10m --attempt 1 --timestamps demo-inspect-3-main",
 		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
@@ -55,28 +55,28 @@ changes of state, goes to standard error.`,
 }
 
 func (o *logsOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.job, "job", "", "all tasks of this Job, instead of one task")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on until the task, or the Job, has ended")
-	f.StringVar(&o.since, "since", "", "only what is newer: a duration such as 10m, or a time such as 2026-11-21T17:00:00Z")
-	f.Int32Var(&o.attempt, "attempt", 0, "this attempt of the task; default is the last one")
-	f.IntVar(&o.tail, "tail", -1, "only the last so many lines; -1 is all")
-	f.BoolVar(&o.stamps, "timestamps", false, "the time before each line")
-	f.BoolVar(&o.stdout, "stdout", false, "only standard output")
-	f.BoolVar(&o.stderr, "stderr", false, "only standard error")
-	f.StringVar(&o.server, "logs-server", "", "URL of k8s4r-server; default is what it has published")
+	f.StringVar(&o.job, "job", "", "print the logs of all tasks of this Job, instead of one task")
+	f.BoolVarP(&o.follow, "follow", "f", false, "continue until the task or the Job has ended")
+	f.StringVar(&o.since, "since", "", "print only newer output: a duration such as 10m, or a time such as 2026-11-21T17:00:00Z")
+	f.Int32Var(&o.attempt, "attempt", 0, "attempt of the task; defaults to the last one")
+	f.IntVar(&o.tail, "tail", -1, "number of recent lines to print; -1 means all")
+	f.BoolVar(&o.stamps, "timestamps", false, "print the time before each line")
+	f.BoolVar(&o.stdout, "stdout", false, "print only standard output")
+	f.BoolVar(&o.stderr, "stderr", false, "print only standard error")
+	f.StringVar(&o.server, "logs-server", "", "URL of k8s4r-server; defaults to its published address")
 	o.conn.addFlags(f)
 }
 
 func (o *logsOptions) parseArgs(args []string, now time.Time) (err error) {
 	switch {
 	case len(args) == 0 && o.job == "":
-		return usagef("logs: name a task, or a Job with --job")
+		return usagef("logs: a task, or a Job with --job, is required")
 	case len(args) > 0 && o.job != "":
-		return usagef("logs: --job is for all tasks of a Job; leave %q away", args[0])
+		return usagef("logs: --job cannot be combined with the task %q", args[0])
 	case o.attempt < 0:
 		return usagef("--attempt=%d: must be 1 or more", o.attempt)
 	case o.attempt > 0 && o.job != "":
-		return usagef("--attempt: is for one task, not for --job")
+		return usagef("--attempt: cannot be combined with --job")
 	}
 	o.query = logquery.Query{Attempt: o.attempt, Follow: o.follow, Tail: max(o.tail, -1), Records: true, Streams: o.selectedStreams()}
 	if o.since != "" {
@@ -108,9 +108,9 @@ func (o *logsOptions) runLogs(ctx context.Context, d *deps, c *cluster) error {
 	defer stop()
 	var err error
 	if o.job != "" {
-		err = o.ofJob(ctx, d, c)
+		err = o.printJobLogs(ctx, d, c)
 	} else {
-		err = o.ofTask(ctx, d, c)
+		err = o.printTaskLog(ctx, d, c)
 	}
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -118,14 +118,14 @@ func (o *logsOptions) runLogs(ctx context.Context, d *deps, c *cluster) error {
 	return err
 }
 
-func (o *logsOptions) ofTask(ctx context.Context, d *deps, c *cluster) error {
+func (o *logsOptions) printTaskLog(ctx context.Context, d *deps, c *cluster) error {
 	found, err := resolveName(ctx, c, taskKind, o.task)
 	if err != nil {
 		return err
 	}
 	t := found.(*robotv1.Task)
 	if o.follow && t.Status.Attempt == 0 && !lifecycle.TaskState(t.Status.State).IsTerminal() {
-		fmt.Fprintf(d.Err, "%s is %s; its output follows when it starts (%s says what it waits for)\n",
+		fmt.Fprintf(d.Err, "%s is %s; its log is printed when it starts (%s shows what it waits for)\n",
 			taskKind.formatRef(t.Name), lifecycle.TaskState(t.Status.State).OrPending(), quoteArg(d.program+" why "+t.Name))
 	}
 	p := &logPrinter{out: d.Out, err: d.Err, stamps: o.stamps, open: map[record.Stream]bool{}}

@@ -22,9 +22,9 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// logsOf returns a function that reads logs from k8s4r-server. It authenticates with the
+// newLogReader returns a function that reads logs from k8s4r-server. It authenticates with the
 // credentials for the API server.
-func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
+func newLogReader(config *rest.Config) func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
 	return func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
 		// The address is looked up for each request, because a restarted server may have another
 		// one.
@@ -60,7 +60,7 @@ func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, e
 	a, err := serveraddr.FindAddress(ctx, c)
 	switch {
 	case apierrors.IsNotFound(err):
-		return a, fmt.Errorf("no server has said where it serves logs (ConfigMap %s in namespace %s is missing): is k8s4r-server running, and not with --api-bind-address=0?", serveraddr.Name, serveraddr.Namespace)
+		return a, fmt.Errorf("k8s4r-server has not published its address (ConfigMap %s in namespace %s is missing): check that it is running without --api-bind-address=0", serveraddr.Name, serveraddr.Namespace)
 	case err != nil:
 		return a, fmt.Errorf("find the server: %w", err)
 	}
@@ -72,6 +72,6 @@ func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, e
 type logsUnreachableError struct{ server, cause string }
 
 func (e *logsUnreachableError) Error() string {
-	return fmt.Sprintf("cannot reach k8s4r-server at %s (%s): if it runs in a cluster that is closed to this machine, try\n"+
-		"  kubectl -n %s port-forward deploy/k8s4r-server 8443\nin another terminal, and --logs-server https://127.0.0.1:8443", e.server, e.cause, serveraddr.Namespace)
+	return fmt.Sprintf("cannot reach k8s4r-server at %s (%s): if the cluster is not reachable from this machine, run\n"+
+		"  kubectl -n %s port-forward deploy/k8s4r-server 8443\nin another terminal, and use --logs-server https://127.0.0.1:8443", e.server, e.cause, serveraddr.Namespace)
 }

@@ -15,13 +15,13 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// ofJob prints the logs of all tasks of a Job.
-func (o *logsOptions) ofJob(ctx context.Context, d *deps, c *cluster) error {
+// printJobLogs prints the logs of all tasks of the Job.
+func (o *logsOptions) printJobLogs(ctx context.Context, d *deps, c *cluster) error {
 	found, err := resolveName(ctx, c, jobKind, o.job)
 	if err != nil {
 		return err
 	}
-	l := &jobLogs{o: o, d: d, c: c, job: found.(*robotv1.Job), begun: map[string]bool{},
+	l := &jobLogs{o: o, d: d, c: c, job: found.(*robotv1.Job), started: map[string]bool{},
 		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
 	if o.follow {
 		return l.followJob(ctx)
@@ -37,16 +37,16 @@ type jobLogs struct {
 	job *robotv1.Job
 	p   *jobPrinter
 
-	before string          // prefix of each task's name; may be empty
-	begun  map[string]bool // by name of the task
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	errs   []error
+	before  string          // prefix of each task's name; may be empty
+	started map[string]bool // by name of the task
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	errs    []error
 }
 
 // readOnce reads one task after the other.
 func (l *jobLogs) readOnce(ctx context.Context) error {
-	tasks, err := listOf(ctx, l.c, taskKind, ofJob(l.job)...)
+	tasks, err := listObjects(ctx, l.c, taskKind, inJob(l.job)...)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (l *jobLogs) readOnce(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or it is not kept any more: %s\n", actions.SummarizeNames(missing))
+		fmt.Fprintf(l.d.Err, "no logs of these tasks, because they have not started or the logs were removed: %s\n", actions.SummarizeNames(missing))
 	}
 	return nil
 }
@@ -108,8 +108,8 @@ func (l *jobLogs) followJob(ctx context.Context) error {
 			}
 		})
 	}
-	tasks := source{client: l.c, kind: taskKind, opts: ofJob(l.job), match: func(o client.Object) bool { return l.matchesTask(o.(*robotv1.Task)) }}
-	watch(tasks, func(all []client.Object) { l.beginAll(ctx, all) })
+	tasks := source{client: l.c, kind: taskKind, opts: inJob(l.job), match: func(o client.Object) bool { return l.matchesTask(o.(*robotv1.Task)) }}
+	watch(tasks, func(all []client.Object) { l.startReaders(ctx, all) })
 	jobs := source{client: l.c, kind: jobKind, opts: []client.ListOption{client.InNamespace(l.job.Namespace), client.MatchingFields{"metadata.name": l.job.Name}},
 		match: func(o client.Object) bool { return o.GetName() == l.job.Name }}
 	watch(jobs, func(all []client.Object) {
@@ -133,18 +133,18 @@ func (l *jobLogs) followJob(ctx context.Context) error {
 // startRemaining starts reading the logs of tasks that started between the last update and the
 // end of the Job.
 func (l *jobLogs) startRemaining(ctx context.Context) {
-	if tasks, err := listOf(ctx, l.c, taskKind, ofJob(l.job)...); err == nil {
-		l.beginAll(ctx, tasks)
+	if tasks, err := listObjects(ctx, l.c, taskKind, inJob(l.job)...); err == nil {
+		l.startReaders(ctx, tasks)
 	}
 }
 
-func (l *jobLogs) beginAll(ctx context.Context, tasks []client.Object) {
+func (l *jobLogs) startReaders(ctx context.Context, tasks []client.Object) {
 	for _, o := range tasks {
 		t := o.(*robotv1.Task)
-		if t.Status.Attempt == 0 || l.begun[t.Name] || !l.matchesTask(t) {
+		if t.Status.Attempt == 0 || l.started[t.Name] || !l.matchesTask(t) {
 			continue
 		}
-		l.begun[t.Name] = true
+		l.started[t.Name] = true
 		l.wg.Go(func() {
 			if err := l.readTask(ctx, t); err != nil && ctx.Err() == nil {
 				l.recordError(fmt.Errorf("%s: %s", t.Name, strings.TrimSpace(err.Error())))

@@ -93,8 +93,9 @@ func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
 	fmt.Fprintf(out, "%s %s%s\n", p.linePrefix(task), stamp, text)
 }
 
-// colors of the tasks' names, as SGR parameters that are readable on dark and light backgrounds.
-var colors = []int{31, 32, 33, 34, 35, 36, 91, 92, 94, 95}
+// nameColors are the colors of task names, as SGR parameters that are readable on dark and light
+// backgrounds.
+var nameColors = []int{31, 32, 33, 34, 35, 36, 91, 92, 94, 95}
 
 func (p *jobPrinter) linePrefix(task string) string {
 	if !p.color {
@@ -102,5 +103,5 @@ func (p *jobPrinter) linePrefix(task string) string {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(task))
-	return fmt.Sprintf("\x1b[%dm[%s]\x1b[0m", colors[int(h.Sum32())%len(colors)], task)
+	return fmt.Sprintf("\x1b[%dm[%s]\x1b[0m", nameColors[int(h.Sum32())%len(nameColors)], task)
 }

@@ -24,24 +24,24 @@ type logStream struct {
 	query     logquery.Query
 	print     func(record.Record)
 
-	held []record.Record // received since the last position record
+	pending []record.Record // received since the last position record
 }
 
 // readAll reads to the end of the log. With Follow, it reconnects and continues at the last
 // position when the connection breaks.
 func (s *logStream) readAll(ctx context.Context) error {
 	for failures := 1; ; failures++ {
-		heard, err := s.readOnce(ctx)
+		received, err := s.readOnce(ctx)
 		if err == nil || ctx.Err() != nil || !s.query.Follow || isRefusal(err) {
 			return s.explainError(err)
 		}
-		if heard {
+		if received {
 			failures = 1
 		}
 		if failures == 1 {
-			fmt.Fprintf(s.d.Err, "lost the server (%s); trying again\n", networkCause(err))
+			fmt.Fprintf(s.d.Err, "connection to k8s4r-server lost (%s); retrying\n", networkCause(err))
 		}
-		if s.query.From == 0 && !heard && failures > 3 {
+		if s.query.From == 0 && !received && failures > 3 {
 			return s.explainError(err) // the server was never reachable
 		}
 		if !sleepContext(ctx, s.d.retry(failures)) {
@@ -51,51 +51,51 @@ func (s *logStream) readAll(ctx context.Context) error {
 }
 
 // readOnce reads until the response ends or breaks. It reports whether it received any line.
-func (s *logStream) readOnce(ctx context.Context) (heard bool, err error) {
+func (s *logStream) readOnce(ctx context.Context) (received bool, err error) {
 	body, err := s.cluster.logs(ctx, s.server, s.namespace, s.task, s.query)
 	if err != nil {
 		return false, err
 	}
 	defer body.Close()
-	s.held = nil // the server sends these records again
+	s.pending = nil // the server sends these records again
 	for lines := bufio.NewReaderSize(body, 64<<10); ; {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 && err == nil {
-			heard = true
-			s.takeLine(line)
+			received = true
+			s.addLine(line)
 		}
 		if errors.Is(err, io.EOF) {
-			s.releaseHeld()
-			return heard, nil
+			s.printPending()
+			return received, nil
 		}
 		if err != nil {
-			return heard, err
+			return received, err
 		}
 	}
 }
 
-// takeLine holds a record until the server sends its position, so that no record is printed twice
-// after a reconnect.
-func (s *logStream) takeLine(line []byte) {
+// addLine keeps a record pending until the server sends its position, so that no record is printed
+// twice after a reconnect.
+func (s *logStream) addLine(line []byte) {
 	r, err := record.Parse(line)
 	if err != nil {
 		r = record.Record{Stream: record.Stdout, Text: line[:len(line)-1]}
 	}
 	if r.Stream != record.Internal {
-		s.held = append(s.held, r)
+		s.pending = append(s.pending, r)
 		return
 	}
-	s.releaseHeld()
+	s.printPending()
 	if attempt, offset, err := logquery.ParsePosition(string(r.Text)); err == nil {
 		s.query.From, s.query.Offset, s.query.Tail = attempt, offset, -1
 	}
 }
 
-func (s *logStream) releaseHeld() {
-	for _, r := range s.held {
+func (s *logStream) printPending() {
+	for _, r := range s.pending {
 		s.print(r)
 	}
-	s.held = s.held[:0]
+	s.pending = s.pending[:0]
 }
 
 // isRefusal reports whether the server refused the request, so that a retry cannot succeed.
@@ -122,11 +122,11 @@ func (s *logStream) explainError(err error) error {
 	refused := &logRefusedError{reason: status.ErrStatus.Reason, text: status.ErrStatus.Message}
 	switch string(refused.reason) {
 	case logquery.ReasonNotStarted:
-		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " says what it waits for"
+		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " shows what it waits for"
 	case logquery.ReasonNoAttempt:
-		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " lists them"
+		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " lists the attempts"
 	case logquery.ReasonGone:
-		refused.text += ": the server removes logs that are too old or too much (its --log-max-age and --log-max-bytes)"
+		refused.text += ": k8s4r-server removes logs that exceed --log-max-age or --log-max-bytes"
 	}
 	return refused
 }

@@ -41,7 +41,7 @@ func (s *logServer) logs(_ context.Context, _, namespace, task string, q query.Q
 	s.asked = append(s.asked, namespace+"/"+task+"?"+q.Encode())
 	all := s.answers[task]
 	if len(all) == 0 {
-		return nil, fmt.Errorf("nobody asked for %s", task)
+		return nil, fmt.Errorf("no log of %s is expected", task)
 	}
 	if len(all) > 1 {
 		s.answers[task] = all[1:]
@@ -137,21 +137,21 @@ func TestLogs_ExplainRefusals(t *testing.T) {
 		want string
 		code int
 	}{
-		{"no such task", "t9", nil, `there is no task "t9" in namespace default`, ExitFailed},
-		{"not started", "t1", refusal(http.StatusConflict, query.ReasonNotStarted, "task t1 is pending and has not started"), "`k8s4r why t1` says what it waits for", ExitFailed},
+		{"no such task", "t9", nil, `task "t9" not found in namespace default`, ExitFailed},
+		{"not started", "t1", refusal(http.StatusConflict, query.ReasonNotStarted, "task t1 is pending and has not started"), "`k8s4r why t1` shows what it waits for", ExitFailed},
 		{"gone", "t1", refusal(http.StatusGone, query.ReasonGone, "the log is not kept any more"), "--log-max-age", ExitFailed},
 		{"no such attempt", "--attempt 3 t1", refusal(http.StatusNotFound, query.ReasonNoAttempt, "task t1 has had 1 attempts"), "has had 1 attempts", ExitFailed},
 		{"no right", "t1", refusal(http.StatusForbidden, metav1.StatusReasonForbidden, `user "x" cannot get tasks/log`), "cannot get tasks/log", ExitFailed},
 		{"no server", "t1", &logsUnreachableError{"https://10.0.0.1:8443", "connection refused"}, "port-forward", ExitFailed},
-		{"nothing named", "", nil, "name a task", ExitUsage},
-		{"both named", "t1 --job demo", nil, "--job is for all tasks", ExitUsage},
+		{"nothing named", "", nil, "a Job with --job, is required", ExitUsage},
+		{"both named", "t1 --job demo", nil, "--job cannot be combined with the task", ExitUsage},
 		{"a time that is none", "t1 --since soon", nil, "--since=soon", ExitUsage},
 		{"an attempt of a job", "--job demo --attempt 1", nil, "--attempt", ExitUsage},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b, _ := logBench(t, map[string][]logAnswer{"t1": {{err: row.err}}}, aTask("t1", lifecycle.TaskPending, 1))
 			if code := b.run(append([]string{"logs"}, strings.Fields(row.args)...)...); code != row.code || !strings.Contains(b.err.String(), row.want) {
-				t.Errorf("exit status %d, said %q", code, b.err.String())
+				t.Errorf("exit status %d, message %q", code, b.err.String())
 			}
 		})
 	}

@@ -7,26 +7,26 @@ import (
 )
 
 func cordonCommand(d *deps) *cobra.Command {
-	cmd := robotVerb(d, "cordon", actions.Cordon.Apply)
-	cmd.Short = "Keep new tasks away from robots"
-	cmd.Long = `Marks the robots so that they are given no new task. What runs on them goes on.
-Names must be whole: the beginning is not enough here.`
+	cmd := robotActionCommand(d, "cordon", actions.Cordon.Apply)
+	cmd.Short = "Cordon robots so that they get no new tasks"
+	cmd.Long = `Marks robots as unschedulable: they get no new tasks, and running tasks continue.
+Requires full names; prefixes are not accepted.`
 	return cmd
 }
 
 func drainCommand(d *deps) *cobra.Command {
-	cmd := robotVerb(d, "drain", actions.Drain.Apply)
-	cmd.Short = "Keep new tasks away from robots, and let theirs run elsewhere"
-	cmd.Long = `Marks the robots so that they are given no new task, and stops what runs on them:
-it goes back and runs again on other robots. uncordon takes it back.
-Names must be whole: the beginning is not enough here.`
+	cmd := robotActionCommand(d, "drain", actions.Drain.Apply)
+	cmd.Short = "Drain robots so that their tasks run on other robots"
+	cmd.Long = `Drains robots: they get no new tasks, and their tasks are stopped and run again on
+other robots. Use uncordon to revert it.
+Requires full names; prefixes are not accepted.`
 	return cmd
 }
 
 func uncordonCommand(d *deps) *cobra.Command {
-	cmd := robotVerb(d, "uncordon", actions.Uncordon.Apply)
-	cmd.Short = "Let robots have new tasks again"
-	cmd.Long = `Takes back what cordon and drain did: the robots may be given new tasks again.
-Names must be whole: the beginning is not enough here.`
+	cmd := robotActionCommand(d, "uncordon", actions.Uncordon.Apply)
+	cmd.Short = "Uncordon robots so that they get new tasks again"
+	cmd.Long = `Reverts cordon and drain: the robots may get new tasks again.
+Requires full names; prefixes are not accepted.`
 	return cmd
 }

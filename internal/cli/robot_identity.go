@@ -13,36 +13,36 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// annotationApproved allows tasks on a robot that the manager would otherwise keep without work.
+// annotationApproved allows tasks on a robot that the manager would otherwise keep pending.
 const annotationApproved = "robot.k8s4r.io/approved"
 
 func approveCommand(d *deps) *cobra.Command {
 	var named approval
-	cmd := robotVerb(d, "approve", func(r *robotv1.Robot) (string, error) { return named.approveRequest(d.program, r) })
-	cmd.Short = "Let robots in: new ones, ones with a new key, ones that were revoked"
-	cmd.Long = `Lets the key speak for the robot that --key names. Without --key it says which key
-the last machine has shown that wanted to be this robot, and approves only one
-that has spoken for the robot before. Compare it with the robot first: there,
-k8s4r-agent writes it to its log. When another has come since, it is refused.
-Names must be whole: the beginning is not enough here.`
-	cmd.Flags().StringVar(&named.key, "key", "", "fingerprint of the key to approve, as in status.identity.requested.key")
-	cmd.Flags().StringVar(&named.machine, "machine", "", "fingerprint of the machine that may hold it, as in status.identity.requested.machine")
+	cmd := robotActionCommand(d, "approve", func(r *robotv1.Robot) (string, error) { return named.approveRequest(d.program, r) })
+	cmd.Short = "Approve robots that are new, revoked or have a new key"
+	cmd.Long = `Accepts the key that is given with --key for the robot. Without --key it only approves
+a key that was accepted for the robot before, and prints any other key that was last
+requested. Compare that key with the one that k8s4r-agent logs on the robot. If a
+newer request with another key was received, the approval is rejected.
+Requires full names; prefixes are not accepted.`
+	cmd.Flags().StringVar(&named.key, "key", "", "fingerprint of the key to approve, see status.identity.requested.key")
+	cmd.Flags().StringVar(&named.machine, "machine", "", "fingerprint of the machine to approve, see status.identity.requested.machine")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if named != (approval{}) && len(args) > 1 {
-			return &usageError{err: errors.New("--key and --machine are those of one robot")}
+			return &usageError{err: errors.New("--key and --machine require exactly one robot")}
 		}
 		return run(cmd, args)
 	}
 	return cmd
 }
 
-// approval is what the operator has compared: the fingerprints of a key and of a machine id.
+// approval holds the fingerprints of a key and of a machine id.
 type approval struct{ key, machine string }
 
-// approveRequest approves the last request if it matches what the operator has seen. Without this
-// check, a client that sends a request just before the approval would be approved instead. A
-// robot without an identity gets annotationApproved.
+// approveRequest approves the last request if it matches the approval. Without this check, a
+// client that sends a request just before the approval would be approved instead. A robot without
+// an identity gets annotationApproved.
 func (a approval) approveRequest(program string, r *robotv1.Robot) (string, error) {
 	if err := a.checkKey(program, r); err != nil {
 		return "", err
@@ -52,53 +52,54 @@ func (a approval) approveRequest(program string, r *robotv1.Robot) (string, erro
 		r.Annotations = map[string]string{}
 	}
 	r.Annotations[annotationApproved] = "true"
-	asks := requestOf(r)
-	wish := robotv1.RobotIdentitySpec{ApprovedKey: asks.key, ApprovedMachine: asks.machine}
-	if wish != (robotv1.RobotIdentitySpec{}) || r.Spec.Identity != nil {
-		r.Spec.Identity = &wish
+	asks := requestedApproval(r)
+	want := robotv1.RobotIdentitySpec{ApprovedKey: asks.key, ApprovedMachine: asks.machine}
+	if want != (robotv1.RobotIdentitySpec{}) || r.Spec.Identity != nil {
+		r.Spec.Identity = &want
 	}
 	if reflect.DeepEqual(was, r) {
-		return "approved already", nil
+		return "already approved", nil
 	}
-	if wish.ApprovedKey == "" {
-		return "approved; it has not joined yet", nil
+	if want.ApprovedKey == "" {
+		return "approved; the robot has not joined yet", nil
 	}
-	return fmt.Sprintf("approved with key %s", wish.ApprovedKey), nil
+	return fmt.Sprintf("approved with key %s", want.ApprovedKey), nil
 }
 
 // checkKey returns an error if the operator must compare the key first.
 func (a approval) checkKey(program string, r *robotv1.Robot) error {
-	asks := requestOf(r)
+	asks := requestedApproval(r)
 	switch {
 	case asks == (approval{}) && a != asks:
-		return fmt.Errorf("robot %s: nobody has asked to be this robot yet, so there is no key to approve", r.Name)
-	case a == asks, a == (approval{}) && isKnown(r, asks):
+		return fmt.Errorf("robot %s: no join request was received yet, so there is no key to approve", r.Name)
+	case a == asks, a == (approval{}) && isKnownKey(r, asks):
 		return nil
 	}
-	why := "its key must be named"
+	problem := "the key must be given with --key"
 	if a != (approval{}) {
-		why = "that is not what was shown last"
+		problem = "--key and --machine do not match the last request"
 	}
 	seen := r.Status.Identity.Requested
-	named := " --key=" + asks.key
+	flags := " --key=" + asks.key
 	if asks.machine != "" {
-		named += " --machine=" + asks.machine
+		flags += " --machine=" + asks.machine
 	}
-	return fmt.Errorf("robot %s: %s: since %s %s at %s wants to be it; compare the key with the robot's own, and if they are the same: %s robot approve %s%s",
-		r.Name, why, seen.Time.UTC().Format(time.RFC3339), cmp.Or(seen.Hostname, "somebody"), cmp.Or(seen.Address, "an unknown address"), program, r.Name, named)
+	return fmt.Errorf("robot %s: %s: %s (%s) requested to join as this robot at %s; compare the key with the one in the log of k8s4r-agent, and if they are equal, run: %s robot approve %s%s",
+		r.Name, problem, cmp.Or(seen.Hostname, "an unknown host"), cmp.Or(seen.Address, "an unknown address"), seen.Time.UTC().Format(time.RFC3339), program, r.Name, flags)
 }
 
-// requestOf returns what the last request showed. It is zero if there was no request.
-func requestOf(r *robotv1.Robot) approval {
+// requestedApproval returns the fingerprints of the last request. They are empty if there was no
+// request.
+func requestedApproval(r *robotv1.Robot) approval {
 	if id := r.Status.Identity; id != nil && id.Requested != nil {
 		return approval{id.Requested.Key, id.Requested.Machine}
 	}
 	return approval{}
 }
 
-// isKnown reports whether the request shows a key and machine that acted as the robot before or
+// isKnownKey reports whether the request shows a key and machine that acted as the robot before or
 // are already approved.
-func isKnown(r *robotv1.Robot, asks approval) bool {
+func isKnownKey(r *robotv1.Robot, asks approval) bool {
 	if s := r.Spec.Identity; s != nil && s.ApprovedKey != "" && asks == (approval{s.ApprovedKey, s.ApprovedMachine}) {
 		return true
 	}
@@ -108,7 +109,7 @@ func isKnown(r *robotv1.Robot, asks approval) bool {
 
 func revokeCommand(d *deps) *cobra.Command {
 	var reason string
-	cmd := robotVerb(d, "revoke", func(r *robotv1.Robot) (string, error) {
+	cmd := robotActionCommand(d, "revoke", func(r *robotv1.Robot) (string, error) {
 		was := r.DeepCopy()
 		if r.Spec.Identity == nil {
 			r.Spec.Identity = &robotv1.RobotIdentitySpec{}
@@ -116,21 +117,21 @@ func revokeCommand(d *deps) *cobra.Command {
 		// The approval is dropped: a later one must name the key.
 		*r.Spec.Identity = robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: reason}
 		if reflect.DeepEqual(was, r) {
-			return "revoked already", nil
+			return "already revoked", nil
 		}
 		return "revoked", nil
 	})
-	cmd.Short = "Refuse robots, and end their connections"
-	cmd.Long = `Refuses the robots whatever they prove, ends their connections within seconds, and
-keeps them from joining again. They are given nothing more; what runs there
-is lost, and runs elsewhere as the job says of robots that are out of contact. approve takes it back.
-Names must be whole: the beginning is not enough here.`
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	cmd.Short = "Revoke robots and close their connections"
+	cmd.Long = `Revokes the keys of robots: their connections are closed within seconds, they cannot
+join again, and they get no tasks. Their running tasks are handled like those of
+disconnected robots (spec.disconnect of the Job). Use approve to revert it.
+Requires full names; prefixes are not accepted.`
+	cmd.Flags().StringVar(&reason, "reason", "", "reason that is stored in spec.identity.revokedReason")
 	return cmd
 }
 
-// robotVerb returns a command that changes robots one after the other.
-func robotVerb(d *deps, verb string, judge func(*robotv1.Robot) (string, error)) *cobra.Command {
+// robotActionCommand returns a command that changes robots one after the other.
+func robotActionCommand(d *deps, verb string, change func(*robotv1.Robot) (string, error)) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:               verb + " ROBOT...",
@@ -142,18 +143,18 @@ func robotVerb(d *deps, verb string, judge func(*robotv1.Robot) (string, error))
 			if err != nil {
 				return err
 			}
-			return d.withCluster(&conn, func(c *cluster) error { return amendRobots(cmd.Context(), d, c, names, judge) })
+			return d.withCluster(&conn, func(c *cluster) error { return patchRobots(cmd.Context(), d, c, names, change) })
 		},
 	}
 	conn.addFlags(cmd.Flags())
 	return cmd
 }
 
-func amendRobots(ctx context.Context, d *deps, c *cluster, names []string, judge func(*robotv1.Robot) (string, error)) error {
+func patchRobots(ctx context.Context, d *deps, c *cluster, names []string, change func(*robotv1.Robot) (string, error)) error {
 	return forEachName(c, names, func(name string) error {
-		_, said, err := patchNamed(ctx, c, robotKind, name, judge)
+		_, message, err := patchNamed(ctx, c, robotKind, name, change)
 		if err == nil {
-			d.printResult(robotKind, name, said)
+			d.printResult(robotKind, name, message)
 		}
 		return err
 	})

@@ -26,14 +26,14 @@ func requeueRobotCommand(d *deps) *cobra.Command {
 	var o requeueRobotOptions
 	cmd := &cobra.Command{
 		Use:   "requeue ROBOT... [--failed --job JOB]",
-		Short: "Make tasks leave robots, or run again what failed there",
-		Long: `Asks the manager to stop what runs on the robots and to let it wait for a robot
-again. The same robot may get it back: cordon the robot first if it must not.
-A task whose robot was chosen by a person waits for that robot. Tasks of namespaces that
-a robot is shared with leave it too, where you may change them.
+		Short: "Evict tasks from robots, or requeue tasks that failed there",
+		Long: `Requests that the tasks on the robots stop and return to pending. They may be placed
+on the same robot again; cordon the robot first to prevent that. A task whose robot
+was selected by a user waits for that robot. Tasks in namespaces that a robot is
+shared with are evicted, too, if you may change them.
 
-With --failed it puts back the tasks of the Job that failed on the robots and wait
-or have failed since. Names must be whole: the beginning is not enough here.`,
+With --failed it requeues the tasks of a Job that failed on the robots and are failed
+or soft-failed. Requires full names; prefixes are not accepted.`,
 		Example: "  " + d.program + " robot requeue rover-1 rover-2\n  " +
 			d.program + " robot requeue --failed --job demo rover-1",
 		Args:              checkArgs(cobra.MinimumNArgs(1)),
@@ -45,8 +45,8 @@ or have failed since. Names must be whole: the beginning is not enough here.`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runRequeue(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().BoolVar(&o.failed, "failed", false, "the tasks that failed on the robots, not those that run there")
-	cmd.Flags().StringVar(&o.job, "job", "", "the Job of the tasks that failed")
+	cmd.Flags().BoolVar(&o.failed, "failed", false, "requeue the tasks that failed on the robots, not those that run there")
+	cmd.Flags().StringVar(&o.job, "job", "", "Job of the failed tasks; requires --failed")
 	o.conn.addFlags(cmd.Flags())
 	completeWith(cmd, "job", d.completeNames(&o.conn, jobKind, anyNumber))
 	return cmd
@@ -54,7 +54,7 @@ or have failed since. Names must be whole: the beginning is not enough here.`,
 
 func (o *requeueRobotOptions) parseArgs(args []string) (err error) {
 	if o.failed != (o.job != "") {
-		return usagef("robot requeue: --failed and --job go together")
+		return usagef("robot requeue: --failed and --job must be used together")
 	}
 	if o.job, err = jobKind.bareName(o.job); err != nil {
 		return err
@@ -84,7 +84,7 @@ func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
 	}
 	found := 0
 	err = forEachName(c, namespaces, func(namespace string) error {
-		n, err := evictThose(ctx, d, c, namespace, robot)
+		n, err := evictInNamespace(ctx, d, c, namespace, robot)
 		found += n
 		return err
 	})
@@ -94,8 +94,8 @@ func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
 	return err
 }
 
-// evictThose evicts all active tasks of a namespace from a robot and returns their number.
-func evictThose(ctx context.Context, d *deps, c *cluster, namespace, robot string) (int, error) {
+// evictInNamespace evicts all active tasks of a namespace from a robot and returns their number.
+func evictInNamespace(ctx context.Context, d *deps, c *cluster, namespace, robot string) (int, error) {
 	in := *c
 	in.namespace = namespace
 	tasks, err := tasksWhere(ctx, &in, func(t *robotv1.Task) bool { return mayRun(robot, t) }, client.InNamespace(namespace))
@@ -103,12 +103,12 @@ func evictThose(ctx context.Context, d *deps, c *cluster, namespace, robot strin
 		return 0, err
 	}
 	return len(tasks), forEachName(&in, tasks, func(name string) error {
-		_, said, err := patchNamed(ctx, &in, taskKind, name, func(t *robotv1.Task) (string, error) { return evictTask(t, robot), nil })
+		_, message, err := patchNamed(ctx, &in, taskKind, name, func(t *robotv1.Task) (string, error) { return evictTask(t, robot), nil })
 		if err == nil && namespace != c.namespace {
-			said += ", in namespace " + namespace
+			message += ", in namespace " + namespace
 		}
 		if err == nil {
-			d.printResult(taskKind, name, said)
+			d.printResult(taskKind, name, message)
 		}
 		return err
 	})
@@ -119,12 +119,12 @@ func evictThose(ctx context.Context, d *deps, c *cluster, namespace, robot strin
 func evictTask(t *robotv1.Task, robot string) string {
 	switch {
 	case !mayRun(robot, t):
-		return "is no longer on " + robot
+		return "no longer on " + robot
 	case t.Spec.EvictAttempt == t.Status.Attempt:
-		return "is asked to leave " + robot + " already"
+		return "eviction from " + robot + " already requested"
 	}
 	t.Spec.EvictAttempt = t.Status.Attempt
-	return "is asked to leave " + robot
+	return "eviction from " + robot + " requested"
 }
 
 // mayRun reports whether the robot may be running the task.
@@ -138,9 +138,9 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	if err != nil {
 		return err
 	}
-	b := batch{job: o.job}
+	b := requeueBatch{job: o.job}
 	errs := forEachName(c, o.names, func(robot string) error {
-		tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && failedOn(robot, t) }, ofJob(job)...)
+		tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && failedOn(robot, t) }, inJob(job)...)
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func failedOn(robot string, t *robotv1.Task) bool {
 
 // requeueMost requeues as many tasks as one action can name, and prints what to do about the
 // others.
-func (b batch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
+func (b requeueBatch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
 	slices.Sort(b.tasks)
 	b.tasks = slices.Compact(b.tasks)
 	most := min(len(b.tasks), actions.MaxRequeueTasks)
@@ -173,12 +173,12 @@ func (b batch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
 	if err := b.requeueTasks(ctx, d, c); err != nil || left == 0 {
 		return err
 	}
-	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, actions.MaxRequeueTasks)
+	return fmt.Errorf("%d more failed tasks of job %s are not requeued, because a requeue can name at most %d tasks: repeat the command when the job is no longer requeueing", left, b.job, actions.MaxRequeueTasks)
 }
 
 // tasksWhere returns the names of the tasks that match.
 func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool, opts ...client.ListOption) ([]string, error) {
-	objects, err := listOf(ctx, c, taskKind, opts...)
+	objects, err := listObjects(ctx, c, taskKind, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +193,10 @@ func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool,
 
 // reportRobot prints a result about a robot. It returns an error if the robot does not exist,
 // because the name may be mistyped.
-func reportRobot(ctx context.Context, d *deps, c *cluster, robot, said string) error {
+func reportRobot(ctx context.Context, d *deps, c *cluster, robot, message string) error {
 	_, err := readNamed[*robotv1.Robot](ctx, c, robotKind, robot)
 	if err == nil {
-		d.printResult(robotKind, robot, said)
+		d.printResult(robotKind, robot, message)
 	}
 	return err
 }

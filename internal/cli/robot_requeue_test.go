@@ -78,10 +78,10 @@ func TestRobotRequeue_FindsTasksInOtherNamespaces(t *testing.T) {
 	shared := fleet()[0].(*robotv1.Robot)
 	shared.Labels = map[string]string{robotv1.ShareLabelPrefix + "team-b": "true"}
 	b := newBench(t, shared, on("default", shared.Name), on("team-b", shared.Name), on("team-c", shared.Name))
-	const line = "task.robot.k8s4r.io/demo-inspect-0-main: is asked to leave "
-	want := line + shared.Name + "\n" + line + shared.Name + ", in namespace team-b\n"
+	const line = "task.robot.k8s4r.io/demo-inspect-0-main: eviction from "
+	want := line + shared.Name + " requested\n" + line + shared.Name + " requested, in namespace team-b\n"
 	if status := b.run("robot", "requeue", shared.Name); status != 0 || b.out.String() != want {
-		t.Errorf("exit %d, said %q %q", status, b.out.String(), b.err.String())
+		t.Errorf("exit %d, message %q %q", status, b.out.String(), b.err.String())
 	}
 }
 
@@ -105,8 +105,8 @@ func TestRobotRequeue_SkipsTasksThatMoved(t *testing.T) {
 				return c.Patch(ctx, o, p, opts...)
 			}
 			status := b.run("robot", "requeue", "robot-1")
-			if want := "task.robot.k8s4r.io/demo-inspect-0-main: is no longer on robot-1\n"; status != 0 || patches != 1 || b.out.String() != want {
-				t.Errorf("exit %d, %d patches, said %q %q", status, patches, b.out.String(), b.err.String())
+			if want := "task.robot.k8s4r.io/demo-inspect-0-main: no longer on robot-1\n"; status != 0 || patches != 1 || b.out.String() != want {
+				t.Errorf("exit %d, %d patches, message %q %q", status, patches, b.out.String(), b.err.String())
 			}
 			if evict := read(b, &robotv1.Task{}, "demo-inspect-0-main").Spec.EvictAttempt; evict != 0 {
 				t.Errorf("evict %d", evict)
@@ -124,7 +124,7 @@ func TestRobotRequeue_NamesAtMostThousandTasks(t *testing.T) {
 	}
 	b := newBench(t, objects...)
 	status := b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1")
-	const want = "k8s4r: 2 more tasks of job demo failed there, and a requeue names at most 1000: do the same again when the job is no longer requeueing\n"
+	const want = "k8s4r: 2 more failed tasks of job demo are not requeued, because a requeue can name at most 1000 tasks: repeat the command when the job is no longer requeueing\n"
 	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != actions.MaxRequeueTasks || b.err.String() != want {
 		t.Errorf("exit %d, %d requested, stderr %q", status, n, b.err.String())
 	}
@@ -135,7 +135,7 @@ func TestRobotRequeue_NamesAtMostThousandTasks(t *testing.T) {
 	for i := range 2 {
 		named = append(named, fmt.Sprintf("demo-inspect-%d-main", 998+i))
 	}
-	if status := b.run(named...); status != ExitFailed || !strings.Contains(b.err.String(), "a requeue names at most 1000 tasks, and this one would name 1002: wait until job demo is no longer requeueing, or name fewer") {
+	if status := b.run(named...); status != ExitFailed || !strings.Contains(b.err.String(), "a requeue can name at most 1000 tasks, and this one would name 1002: wait until job demo is no longer requeueing, or name fewer tasks") {
 		t.Errorf("exit %d, stderr %q", status, b.err.String())
 	}
 }

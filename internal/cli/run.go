@@ -48,11 +48,11 @@ func runCommand(d *deps) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG...]",
-		Short: "Run a command on robots and follow it to its end",
-		Long: `Submits a Job that runs the command on robots, shows its progress, and exits
-with its outcome: 0 completed, 1 failed or canceled, 2 the command line is wrong
-or the API server refuses the Job, 124 --wait-timeout passed, 130 Ctrl-C. After
-124 and 130 the Job goes on.`,
+		Short: "Run a command on robots and wait until it has ended",
+		Long: `Creates a Job that runs the command on robots, displays its progress, and exits
+with its outcome: 0 if it completed, 1 if it failed or was canceled, 2 if the
+command line is invalid or the API server rejected the Job, 124 if --wait-timeout
+expired, 130 on Ctrl-C. After 124 and 130 the Job continues.`,
 		Example: "  " + d.program + " run --count 3 -- inspect --track 7\n  " +
 			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,19 +72,19 @@ or the API server refuses the Job, 124 --wait-timeout passed, 130 Ctrl-C. After
 }
 
 func (o *runOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "name", "", "name of the Job; default run-COMMAND-xxxxx")
-	f.Int32Var(&o.count, "count", 1, "how many times to run the command, on as many robots as there are")
-	f.StringToStringVar(&o.selector, "selector", nil, "only on robots with these labels: k=v,...")
-	f.StringVar(&o.cpu, "cpu", "", "cores that each run needs, such as 500m or 2")
-	f.StringVar(&o.memory, "memory", "", "memory that each run needs, such as 128Mi")
-	f.DurationVar(&o.timeout, "timeout", 0, "stop a run that takes longer, such as 5m; 0 is never")
-	f.StringArrayVar(&o.env, "env", nil, "environment variable K=V; may be repeated")
+	f.StringVar(&o.name, "name", "", "name of the Job; defaults to run-COMMAND-xxxxx")
+	f.Int32Var(&o.count, "count", 1, "number of tasks that run the command, spread over the robots")
+	f.StringToStringVar(&o.selector, "selector", nil, "labels of the robots that may run the command, such as site=mine-2")
+	f.StringVar(&o.cpu, "cpu", "", "CPU cores that each task requires, such as 500m or 2")
+	f.StringVar(&o.memory, "memory", "", "memory that each task requires, such as 128Mi")
+	f.DurationVar(&o.timeout, "timeout", 0, "stop a task that runs longer, such as 5m; 0 means no limit")
+	f.StringArrayVar(&o.env, "env", nil, "environment variable NAME=VALUE; may be repeated")
 	f.StringVar(&o.driver, "driver", robotv1.DriverExec, "driver that runs the command: exec or raw_exec")
-	f.Int32Var(&o.priority, "priority", 50, "who goes first when robots are scarce, 0 to 100")
-	f.BoolVarP(&o.detach, "detach", "d", false, "submit and do not wait")
-	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
-	f.StringVar(&o.dryRun, "dry-run", "", "submit nothing: client only builds the Job, server has it checked")
-	f.StringVarP(&o.output, "output", "o", "", "print the Job as json, yaml or name (with --detach or --dry-run)")
+	f.Int32Var(&o.priority, "priority", 50, "priority of the Job, from 0 to 100; higher priorities are placed first")
+	f.BoolVarP(&o.detach, "detach", "d", false, "create the Job and do not wait for it")
+	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 means no limit")
+	f.StringVar(&o.dryRun, "dry-run", "", "create nothing: client only prints the Job, server also validates it")
+	f.StringVarP(&o.output, "output", "o", "", "output format of the Job: json, yaml or name; requires --detach or --dry-run")
 	o.conn.addFlags(f)
 }
 
@@ -96,7 +96,7 @@ const (
 // parseArgs reads the arguments, sets the name and validates all options.
 func (o *runOptions) parseArgs(args []string, suffix func() string) error {
 	if len(args) == 0 || args[0] == "" {
-		return usagef("run: no command given: put it after the flags, as in run --count 3 -- inspect --fast")
+		return usagef("run: no command given; put it after the flags, such as run --count 3 -- inspect --fast")
 	}
 	o.command = args
 	err := errors.Join(o.checkName(), o.checkRun(), o.checkNeeds(), o.checkEnv(), o.checkOutput())
@@ -169,7 +169,7 @@ func (o *runOptions) checkOutput() error {
 	return errors.Join(
 		failUnless(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
 		checkFormat(o.output, outputJSON, outputYAML, outputName),
-		failUnless(o.output == "" || printed, "--output=%s: goes with --detach or --dry-run; otherwise progress is shown", o.output),
+		failUnless(o.output == "" || printed, "--output=%s: requires --detach or --dry-run", o.output),
 	)
 }
 

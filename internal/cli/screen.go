@@ -20,9 +20,9 @@ type terminal struct {
 	size  func() size // returns the current size; the user may resize the window
 }
 
-// terminalOf reports what out supports if it is a terminal. It honors NO_COLOR (no-color.org) and
+// detectTerminal reports what out supports if it is a terminal. It honors NO_COLOR (no-color.org) and
 // TERM=dumb.
-func terminalOf(out io.Writer, env func(string) string) terminal {
+func detectTerminal(out io.Writer, env func(string) string) terminal {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || env("TERM") == "dumb" {
 		return terminal{}
@@ -57,7 +57,7 @@ func (s *screen) showView(v jobView, now time.Time) {
 	if size == s.drawnFor && slices.Equal(lines, s.drawn) {
 		return
 	}
-	io.WriteString(s.out, redrawLines(s.drawn, lines, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
+	io.WriteString(s.out, redrawLines(s.drawn, lines, size.width)) //nolint:errcheck // a closed terminal needs no update
 	s.drawn, s.drawnFor = lines, size
 }
 
@@ -99,7 +99,7 @@ func (t *transcript) showView(v jobView, now time.Time) {
 			t.printOnce(g.Spec.GroupName, countsText(g.Status.TaskCounts))
 		}
 	}
-	t.sayContact(v, now)
+	t.printConnection(v, now)
 }
 
 func stateLine(v jobView) string {
@@ -122,7 +122,7 @@ func (t *transcript) printOnce(group, text string) {
 	fmt.Fprintln(t.out, text)
 }
 
-func (t *transcript) sayContact(v jobView, now time.Time) {
+func (t *transcript) printConnection(v jobView, now time.Time) {
 	note := v.lostNote(now)
 	switch {
 	case note != "" && !t.lost:
@@ -130,6 +130,6 @@ func (t *transcript) sayContact(v jobView, now time.Time) {
 		fmt.Fprintln(t.err, note)
 	case v.lostSince.IsZero() && t.lost:
 		t.lost = false
-		fmt.Fprintln(t.err, "in contact with the API server again")
+		fmt.Fprintln(t.err, "reconnected to the API server")
 	}
 }

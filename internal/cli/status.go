@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// longPending is how long a task may be pending before status warns about it.
+	// longPending is how long a task may be pending before status lists it as a problem.
 	longPending = time.Minute
-	// maxComplaints bounds the number of warnings of one sort.
-	maxComplaints = 10
+	// maxProblems bounds the number of listed problems of one kind.
+	maxProblems = 10
 )
 
 func statusCommand(d *deps) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show on one page what is there and what looks wrong",
-		Long: `Shows the API server, the kinds, robots by phase, jobs and tasks by state, and
-what looks wrong: robots out of contact, and tasks that have waited for more
-than a minute, with the reason. It looks at all namespaces, or at the one that
---namespace names.`,
+		Short: "Display a summary of the cluster and its problems",
+		Long: `Displays the API server, robots by phase, and jobs and tasks by state. Problems
+are listed below: disconnected robots, and tasks that have been pending for more
+than a minute, with the reason. It covers all namespaces, or the one that is
+given with --namespace.`,
 		Example: "  " + d.program + " status",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +63,7 @@ func printStatus(ctx context.Context, d *deps, c *cluster, namespace string) err
 	}
 	fmt.Fprint(d.Out, o.renderPage(d.now()))
 	if missing := o.missingKinds(); len(missing) > 0 {
-		return fmt.Errorf("this cluster does not know the kinds %s: `k8s4r doctor` says how they come there", strings.Join(missing, ", "))
+		return fmt.Errorf("the kinds %s are not installed in this cluster: run `k8s4r doctor` to see how to install them", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func readOverview(ctx context.Context, c *cluster, namespace string) (o overview
 }
 
 func listTyped[T client.Object](ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]T, error) {
-	objects, err := listOf(ctx, c, k, opts...)
+	objects, err := listObjects(ctx, c, k, opts...)
 	out := make([]T, 0, len(objects))
 	for _, o := range objects {
 		out = append(out, o.(T))
@@ -113,22 +113,22 @@ func (o overview) renderPage(now time.Time) string {
 	if len(o.missingKinds()) > 0 {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "Robots      %s\n", countByWord(o.robots, toStrings(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(robotPhase(r)) }))
-	fmt.Fprintf(&b, "Jobs        %s\n", countByWord(o.jobs, toStrings(lifecycle.JobStates), jobWord))
-	fmt.Fprintf(&b, "Tasks       %s\n\n", countByWord(o.tasks, toStrings(lifecycle.TaskStates), taskState))
-	wrong := slices.Concat(limitLines(o.robotComplaints(now)), limitLines(o.taskComplaints(now)))
-	if len(wrong) == 0 {
-		b.WriteString("Nothing looks wrong.\n")
+	fmt.Fprintf(&b, "Robots      %s\n", countBy(o.robots, toStrings(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(robotPhase(r)) }))
+	fmt.Fprintf(&b, "Jobs        %s\n", countBy(o.jobs, toStrings(lifecycle.JobStates), jobStateText))
+	fmt.Fprintf(&b, "Tasks       %s\n\n", countBy(o.tasks, toStrings(lifecycle.TaskStates), taskState))
+	problems := slices.Concat(limitLines(o.robotProblems(now)), limitLines(o.taskProblems(now)))
+	if len(problems) == 0 {
+		b.WriteString("No problems found.\n")
 		return b.String()
 	}
-	b.WriteString("What looks wrong:\n")
-	for _, line := range wrong {
+	b.WriteString("Problems:\n")
+	for _, line := range problems {
 		fmt.Fprintf(&b, "  %s\n", stripControl(line))
 	}
 	return b.String()
 }
 
-func jobWord(j *robotv1.Job) string { return cmp.Or(j.Status.State, explain.NoState) }
+func jobStateText(j *robotv1.Job) string { return cmp.Or(j.Status.State, explain.NoState) }
 
 func robotPhase(r *robotv1.Robot) lifecycle.RobotPhase {
 	return lifecycle.ParseRobotPhase(r.Status.Phase)
@@ -142,11 +142,11 @@ func toStrings[S ~string](states []S) []string {
 	return append(out, explain.NoState)
 }
 
-// countByWord counts the items by a property, in the given order.
-func countByWord[T any](items []T, order []string, word func(T) string) string {
+// countBy counts the items by a property, in the given order.
+func countBy[T any](items []T, order []string, property func(T) string) string {
 	counts := map[string]int{}
 	for _, item := range items {
-		counts[word(item)]++
+		counts[property(item)]++
 	}
 	var parts []string
 	for _, w := range order {
@@ -160,18 +160,18 @@ func countByWord[T any](items []T, order []string, word func(T) string) string {
 	return strings.Join(parts, ", ")
 }
 
-func (o overview) robotComplaints(now time.Time) []string {
+func (o overview) robotProblems(now time.Time) []string {
 	var out []string
 	if len(o.robots) == 0 && len(o.tasks) > 0 {
-		out = append(out, "there are no robots to run the tasks")
+		out = append(out, "no robots exist to run the tasks")
 	}
 	for _, r := range o.robots {
 		if p := robotPhase(r); p != lifecycle.RobotOnline {
-			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), capitalizeAfterColon(r.Status.Message)))
+			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), prefixColon(r.Status.Message)))
 			continue
 		}
 		if c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionResponsive); c != nil && c.Status == metav1.ConditionFalse {
-			out = append(out, fmt.Sprintf("robot %s does not answer what is dispatched to it%s", r.Name, capitalizeAfterColon(c.Message)))
+			out = append(out, fmt.Sprintf("robot %s does not answer dispatches%s", r.Name, prefixColon(c.Message)))
 		}
 	}
 	return out
@@ -179,24 +179,24 @@ func (o overview) robotComplaints(now time.Time) []string {
 
 func lastSeen(r *robotv1.Robot, now time.Time) string {
 	if r.Status.LastHeartbeatTime == nil {
-		return "never heard of"
+		return "never seen"
 	}
-	return "last heard of " + sinceText(r.Status.LastHeartbeatTime, now) + " ago"
+	return "last seen " + sinceText(r.Status.LastHeartbeatTime, now) + " ago"
 }
 
-func capitalizeAfterColon(message string) string {
+func prefixColon(message string) string {
 	if message == "" {
 		return ""
 	}
 	return ": " + message
 }
 
-func (o overview) taskComplaints(now time.Time) []string {
+func (o overview) taskProblems(now time.Time) []string {
 	var out []string
 	for _, t := range o.tasks {
 		waits := now.Sub(waitingSince(t))
 		if lifecycle.TaskState(t.Status.State).IsPlaceable() && waits > longPending {
-			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), capitalizeAfterColon(explain.NoRobotText(t))))
+			out = append(out, fmt.Sprintf("task %s/%s has been waiting for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), prefixColon(explain.NoRobotText(t))))
 		}
 	}
 	return out
@@ -212,10 +212,10 @@ func waitingSince(t *robotv1.Task) time.Time {
 	return t.CreationTimestamp.Time
 }
 
-// limitLines shortens a long list of warnings and adds the number of omitted ones.
+// limitLines shortens a long list of problems and adds the number of omitted ones.
 func limitLines(lines []string) []string {
-	if len(lines) <= maxComplaints {
+	if len(lines) <= maxProblems {
 		return lines
 	}
-	return append(lines[:maxComplaints:maxComplaints], fmt.Sprintf("and %d more like this", len(lines)-maxComplaints))
+	return append(lines[:maxProblems:maxProblems], fmt.Sprintf("and %d more", len(lines)-maxProblems))
 }

@@ -36,14 +36,14 @@ func jobSummary(job *robotv1.Job) string {
 // jobTitle returns the job's name, followed by its display name if that is different. Commands
 // accept only the former.
 func jobTitle(job *robotv1.Job) string {
-	if called := calledName(job); called != "" {
+	if called := displayName(job); called != "" {
 		return fmt.Sprintf("%s (%s)", job.Name, called)
 	}
 	return job.Name
 }
 
-// calledName returns the job's display name. It is empty if it equals the object's name.
-func calledName(job *robotv1.Job) string {
+// displayName returns the job's display name. It is empty if it equals the object's name.
+func displayName(job *robotv1.Job) string {
 	if job.Spec.Name == job.Name {
 		return ""
 	}

@@ -16,10 +16,10 @@ func requeueTaskCommand(d *deps) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "requeue TASK...",
-		Short: "Put tasks back, so that they run again",
-		Long: `Asks the manager, by their Jobs, to put just these tasks back. A task that has
-ended, is paused, or waits after a failure can be requeued; the list of robots
-that failed it is cleared. Names must be whole: the beginning is not enough here.`,
+		Short: "Requeue tasks so that they run again",
+		Long: `Requests from the Jobs of the tasks that only these tasks return to pending. A task
+that has ended, is paused or is soft-failed can be requeued. Its list of robots on
+which it failed is cleared. Requires full names; prefixes are not accepted.`,
 		Example:           "  " + d.program + " task requeue demo-inspect-3-main",
 		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&conn, taskKind, anyNumber),
@@ -35,9 +35,9 @@ that failed it is cleared. Names must be whole: the beginning is not enough here
 	return cmd
 }
 
-// batch is the tasks of one job that are requeued together. The manager handles one action of a
-// job at a time.
-type batch struct {
+// requeueBatch is the tasks of one job that are requeued together. The manager handles one action
+// of a job at a time.
+type requeueBatch struct {
 	job   string
 	tasks []string
 }
@@ -45,24 +45,24 @@ type batch struct {
 // requeueTasks requeues each task through its job. If job is not empty, the tasks must belong to
 // it.
 func requeueTasks(ctx context.Context, d *deps, c *cluster, names []string, job string) error {
-	var batches []batch
+	var batches []requeueBatch
 	errs := forEachName(c, names, func(name string) error {
 		task, err := readNamed[*robotv1.Task](ctx, c, taskKind, name)
 		if err != nil {
 			return err
 		}
 		if job != "" && task.Spec.JobName != job {
-			return fmt.Errorf("task %s is not one of job %s", name, job)
+			return fmt.Errorf("task %s does not belong to job %s", name, job)
 		}
 		needed, err := actions.CanRequeueTask(task)
 		if err != nil {
 			return err
 		}
 		if !needed {
-			d.printResult(taskKind, name, "is pending already")
+			d.printResult(taskKind, name, "already pending")
 			return nil
 		}
-		batches = addTo(batches, task)
+		batches = addToBatch(batches, task)
 		return nil
 	})
 	for _, b := range batches {
@@ -71,10 +71,10 @@ func requeueTasks(ctx context.Context, d *deps, c *cluster, names []string, job 
 	return errs
 }
 
-func addTo(batches []batch, task *robotv1.Task) []batch {
-	i := slices.IndexFunc(batches, func(b batch) bool { return b.job == task.Spec.JobName })
+func addToBatch(batches []requeueBatch, task *robotv1.Task) []requeueBatch {
+	i := slices.IndexFunc(batches, func(b requeueBatch) bool { return b.job == task.Spec.JobName })
 	if i < 0 {
-		return append(batches, batch{task.Spec.JobName, []string{task.Name}})
+		return append(batches, requeueBatch{task.Spec.JobName, []string{task.Name}})
 	}
 	if !slices.Contains(batches[i].tasks, task.Name) {
 		batches[i].tasks = append(batches[i].tasks, task.Name)
@@ -82,13 +82,13 @@ func addTo(batches []batch, task *robotv1.Task) []batch {
 	return batches
 }
 
-func (b batch) requeueTasks(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := patchNamed(ctx, c, jobKind, b.job, actions.NewRequeue(robotv1.Requeue{Tasks: b.tasks}))
+func (b requeueBatch) requeueTasks(ctx context.Context, d *deps, c *cluster) error {
+	_, message, err := patchNamed(ctx, c, jobKind, b.job, actions.NewRequeue(robotv1.Requeue{Tasks: b.tasks}))
 	if err != nil {
 		return fmt.Errorf("requeue %s: %w", actions.SummarizeNames(b.tasks), err)
 	}
 	for _, name := range b.tasks {
-		d.printResult(taskKind, name, said)
+		d.printResult(taskKind, name, message)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 )
 
 func tokenCommand(d *deps) *cobra.Command {
-	return nounCommand("token", "Make, list and revoke the tokens by which robots join",
+	return nounCommand("token", "Create, list and revoke join tokens of robots",
 		createTokenCommand(d), listTokensCommand(d), revokeTokenCommand(d))
 }
 
@@ -38,11 +38,11 @@ func createTokenCommand(d *deps) *cobra.Command {
 	o := &tokenOptions{}
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a token by which new robots join",
-		Long: `Makes a token, and prints it with the command line of an agent that joins by it.
-The token is shown this once: only a hash of it is kept. Robots that join are
-created in the namespace of --namespace, with the labels of --labels, which they
-cannot change.`,
+		Short: "Create a join token for new robots",
+		Long: `Creates a join token and prints it with the command line of an agent that joins with
+it. The token is not shown again, because only a hash of it is stored. Robots that
+join are created in the namespace that is given with --namespace. They get the labels
+that are given with --labels and cannot change them.`,
 		Example: "  " + d.program + " token create\n  " + d.program + " token create --uses 20 --robots 'rover-*' --labels site=hall --ttl 2h",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,12 +50,12 @@ cannot change.`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.expires, "ttl", 24*time.Hour, "how long the token counts")
-	f.IntVar(&o.rights.Uses, "uses", 1, fmt.Sprintf("how many keys it lets in, at most %d; a robot that is installed anew has another key", jointoken.MaxUses))
-	f.IntVar(&o.rights.Quota, "max-robots", 0, "how many different robots it lets in; 0: as many as --uses")
-	f.StringVar(&o.rights.Robots, "robots", "", "pattern of the robot ids that it is for, such as 'rover-*'; empty: any")
-	f.StringToStringVar(&o.rights.Labels, "labels", nil, "labels that its robots get, such as site=hall")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the token alone")
+	f.DurationVar(&o.expires, "ttl", 24*time.Hour, "how long the token is valid")
+	f.IntVar(&o.rights.Uses, "uses", 1, fmt.Sprintf("number of keys that may join with the token, at most %d; a reinstalled robot has another key", jointoken.MaxUses))
+	f.IntVar(&o.rights.Quota, "max-robots", 0, "number of different robots that may join with the token; 0 means as many as --uses")
+	f.StringVar(&o.rights.Robots, "robots", "", "pattern of the robot ids that may join, such as 'rover-*'; defaults to any")
+	f.StringToStringVar(&o.rights.Labels, "labels", nil, "labels of the robots that join, such as site=hall")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only the token")
 	o.conn.addFlags(f)
 	return cmd
 }
@@ -78,9 +78,9 @@ func (o *tokenOptions) createToken(ctx context.Context, d *deps, c *cluster) err
 	if err != nil && !apierrors.IsNotFound(err) {
 		return wrapError(err, "find the server")
 	}
-	fmt.Fprintf(d.Out, "%s\n\nIt lets in %s until %s. On the robot:\n\n  %s\n", text, o.describeUses(), token.Expires.UTC().Format(time.RFC3339), agentLine(server, text, rights.Robots))
+	fmt.Fprintf(d.Out, "%s\n\nThe token admits %s until %s. Run on the robot:\n\n  %s\n", text, o.describeUses(), token.Expires.UTC().Format(time.RFC3339), agentCommandLine(server, text, rights.Robots))
 	if server.URL == "" {
-		fmt.Fprintln(d.Err, "note: no server has published where it is; put its address in the place of SERVER")
+		fmt.Fprintln(d.Err, "note: k8s4r-server has not published its address; replace SERVER with it")
 	}
 	return nil
 }
@@ -92,18 +92,18 @@ func (o *tokenOptions) describeUses() string {
 	return fmt.Sprintf("%d robots", cmp.Or(o.rights.Quota, o.rights.Uses))
 }
 
-// agentLine returns the command line that starts the agent of a robot that joins.
-func agentLine(server serveraddr.Address, token, robots string) string {
+// agentCommandLine returns the command line that starts the agent of a robot that joins.
+func agentCommandLine(server serveraddr.Address, token, robots string) string {
 	line := []string{"k8s4r-agent", "--server=" + cmp.Or(server.URL, "https://SERVER:8443"), "--token=" + token}
-	if hash := hashOf(server.CA); hash != "" {
+	if hash := caFingerprint(server.CA); hash != "" {
 		line = append(line, "--ca-hash="+hash)
 	}
 	return strings.Join(append(line, "--robot-id="+strings.ReplaceAll(cmp.Or(robots, "*"), "*", "NAME")), " ")
 }
 
-// hashOf returns the fingerprint of the CA. It is empty if the server's certificate is signed by
+// caFingerprint returns the fingerprint of the CA. It is empty if the server's certificate is signed by
 // a public CA.
-func hashOf(ca []byte) string {
+func caFingerprint(ca []byte) string {
 	all, err := keyfile.ParseCertificates(ca)
 	if err != nil {
 		return ""
@@ -115,7 +115,7 @@ func listTokensCommand(d *deps) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the tokens by which robots join, without their secrets",
+		Short:   "List join tokens without their secrets",
 		Example: "  " + d.program + " token list",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -132,7 +132,7 @@ func listTokens(ctx context.Context, d *deps, c *cluster) error {
 		return err
 	}
 	if len(tokens) == 0 {
-		fmt.Fprintln(d.Err, "There are no join tokens.")
+		fmt.Fprintln(d.Err, "no join tokens found")
 		return nil
 	}
 	t := table{header: []string{"ID", "EXPIRES", "USED", "NAMESPACE", "ROBOTS", "LABELS"}}
@@ -159,9 +159,9 @@ func revokeTokenCommand(d *deps) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:   "revoke ID...",
-		Short: "Let no more robots join by these tokens",
-		Long: `Removes the tokens. Robots that have joined by them stay: robot revoke is for
-those.`,
+		Short: "Revoke join tokens",
+		Long: `Deletes join tokens. Robots that have joined with them are not affected; use
+robot revoke for these.`,
 		Example: "  " + d.program + " token revoke abcdef",
 		Args:    checkArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -178,7 +178,7 @@ func revokeToken(ctx context.Context, d *deps, c *cluster, id string) error {
 	id, _, _ = strings.Cut(id, ".") // accepts a whole token, too
 	err := c.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: serveraddr.Namespace, Name: jointoken.SecretName(id)}})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no join token %q", id)
+		return fmt.Errorf("join token %q not found", id)
 	}
 	if err != nil {
 		return wrapError(err, "revoke token %s", id)

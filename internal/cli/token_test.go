@@ -20,10 +20,10 @@ func TestTokenCreate_ShowsTokenOnce(t *testing.T) {
 	if status := b.run("token", "create", "--uses", "3", "--max-robots", "2", "--robots", "rover-*", "--labels", "site=hall", "-n", "fleet"); status != ExitOK {
 		t.Fatalf("%d: %s", status, b.err.String())
 	}
-	said := b.out.String()
-	line := regexp.MustCompile(`k8s4r-agent --server=https://10\.0\.0\.7:8443 --token=(\S{6})\.(\S{16}) --robot-id=rover-NAME\n`).FindStringSubmatch(said)
-	if line == nil || !strings.Contains(said, "It lets in 2 robots until 2026-03-02T12:00:00Z") {
-		t.Fatalf("%s", said)
+	message := b.out.String()
+	line := regexp.MustCompile(`k8s4r-agent --server=https://10\.0\.0\.7:8443 --token=(\S{6})\.(\S{16}) --robot-id=rover-NAME\n`).FindStringSubmatch(message)
+	if line == nil || !strings.Contains(message, "The token admits 2 robots until 2026-03-02T12:00:00Z") {
+		t.Fatalf("%s", message)
 	}
 	var s corev1.Secret
 	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: serveraddr.Namespace, Name: jointoken.SecretName(line[1])}, &s); err != nil {
@@ -36,7 +36,7 @@ func TestTokenCreate_ShowsTokenOnce(t *testing.T) {
 	if status := b.run("token", "revoke", line[1]); status != ExitOK || !strings.Contains(b.out.String(), "token "+line[1]+" revoked") {
 		t.Errorf("%d: %s%s", status, b.out.String(), b.err.String())
 	}
-	if status := b.run("token", "revoke", line[1]); status != ExitFailed || !strings.Contains(b.err.String(), `there is no join token "`+line[1]+`"`) {
+	if status := b.run("token", "revoke", line[1]); status != ExitFailed || !strings.Contains(b.err.String(), `join token "`+line[1]+`" not found`) {
 		t.Errorf("%d: %s", status, b.err.String())
 	}
 }
@@ -90,21 +90,21 @@ func TestRobotIdentity_ApprovesAndRevokes(t *testing.T) {
 		return r
 	}
 	status := b.run("robot", "approve", "r1")
-	if said := b.err.String(); status != ExitFailed || robot("r1").Spec.Identity != nil || robot("r1").Annotations != nil ||
-		!strings.Contains(said, "its key must be named") || !strings.Contains(said, "robot approve r1 --key=sha256:k2 --machine=sha256:m2\n") {
-		t.Errorf("a key that nobody has named: %d, %s", status, said)
+	if message := b.err.String(); status != ExitFailed || robot("r1").Spec.Identity != nil || robot("r1").Annotations != nil ||
+		!strings.Contains(message, "the key must be given with --key") || !strings.Contains(message, "robot approve r1 --key=sha256:k2 --machine=sha256:m2\n") {
+		t.Errorf("a key that was not given: %d, %s", status, message)
 	}
 	for _, other := range [][]string{{"--key=sha256:k1", "--machine=sha256:m2"}, {"--key=sha256:k2", "--machine=sha256:m1"}, {"--key=sha256:k2"}} {
 		status := b.run(append([]string{"robot", "approve", "r1"}, other...)...)
-		if status != ExitFailed || robot("r1").Spec.Identity != nil || !strings.Contains(b.err.String(), "that is not what was shown last") {
+		if status != ExitFailed || robot("r1").Spec.Identity != nil || !strings.Contains(b.err.String(), "--key and --machine do not match the last request") {
 			t.Errorf("%v: %d, %s", other, status, b.err.String())
 		}
 	}
 	if status := b.run("robot", "approve", "r1", "r2", "--key=sha256:k2"); status != ExitUsage {
 		t.Errorf("one key for two robots: %d", status)
 	}
-	if status := b.run("robot", "approve", "r2", "--key=sha256:k2"); status != ExitFailed || !strings.Contains(b.err.String(), "nobody has asked") {
-		t.Errorf("a key that nobody has shown: %d, %s", status, b.err.String())
+	if status := b.run("robot", "approve", "r2", "--key=sha256:k2"); status != ExitFailed || !strings.Contains(b.err.String(), "no join request was received") {
+		t.Errorf("a key that was never requested: %d, %s", status, b.err.String())
 	}
 	named := []string{"robot", "approve", "r1", "--key=sha256:k2", "--machine=sha256:m2"}
 	for _, step := range []struct {
@@ -113,9 +113,9 @@ func TestRobotIdentity_ApprovesAndRevokes(t *testing.T) {
 		want robotv1.RobotIdentitySpec
 	}{
 		{named, "approved with key sha256:k2", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
-		{[]string{"robot", "approve", "r1"}, "approved already", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+		{[]string{"robot", "approve", "r1"}, "already approved", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
 		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
-		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked already", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
+		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "already revoked", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
 		{named, "approved with key", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
 	} {
 		status := b.run(step.args...)
@@ -126,7 +126,7 @@ func TestRobotIdentity_ApprovesAndRevokes(t *testing.T) {
 	if status := b.run("robot", "approve", "r2"); status != ExitOK || robot("r2").Annotations[annotationApproved] != "true" || robot("r2").Spec.Identity != nil {
 		t.Errorf("%d: %+v", status, robot("r2"))
 	}
-	if status := b.run("robot", "revoke", "r3"); status != ExitFailed || !strings.Contains(b.err.String(), `there is no robot "r3"`) {
+	if status := b.run("robot", "revoke", "r3"); status != ExitFailed || !strings.Contains(b.err.String(), `robot "r3" not found`) {
 		t.Errorf("%d: %s", status, b.err.String())
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (o *getOptions) printTrees(ctx context.Context, d *deps, c *cluster, jobs []client.Object) error {
 	for i, object := range jobs {
 		job := object.(*robotv1.Job)
-		groups, err := listOf(ctx, c, groupKind, ofJob(job)...)
+		groups, err := listObjects(ctx, c, groupKind, inJob(job)...)
 		if err != nil {
 			return err
 		}
@@ -28,13 +28,13 @@ func (o *getOptions) printTrees(ctx context.Context, d *deps, c *cluster, jobs [
 		if i > 0 {
 			fmt.Fprintln(d.Out)
 		}
-		tree := newTree(job, ofThisJob(job, groups), tasks, o.output == outputWide, d.now())
+		tree := newTree(job, groupsOf(job, groups), tasks, o.output == outputWide, d.now())
 		tree.writeTo(d.Out)
 	}
 	return nil
 }
 
-func ofThisJob(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
+func groupsOf(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
 	var own []client.Object
 	for _, o := range objects {
 		if o.(*robotv1.TaskGroup).Spec.JobName == job.Name {

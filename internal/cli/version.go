@@ -14,7 +14,7 @@ func versionCommand(d *deps) *cobra.Command {
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the versions of this program and of the API server",
+		Short:   "Print the versions of the client and the API server",
 		Example: "  " + d.program + " version --client",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -25,7 +25,7 @@ func versionCommand(d *deps) *cobra.Command {
 			return d.withCluster(&conn, func(c *cluster) error { return printServerVersion(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "only this program's; asks no server")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "print only the client version; does not connect to the API server")
 	conn.addFlags(cmd.Flags())
 	return cmd
 }

@@ -22,7 +22,7 @@ type jobView struct {
 	job       *robotv1.Job
 	groups    []*robotv1.TaskGroup // in the order of the Job's spec
 	lostSince time.Time            // if zero, the API server is reachable
-	lostWhy   error
+	lostErr   error
 }
 
 // display shows each update of a view to the user.
@@ -44,10 +44,10 @@ func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, tim
 	w := &waiter{deps: d, cluster: c, view: jobView{job: job}, display: d.newDisplay()}
 	waitCtx, stop := d.newWaitContext(ctx, timeout)
 	defer stop()
-	err := w.untilEnd(waitCtx, w, singleObject(w.cluster, jobKind, w.view.job), w.groupSource())
+	err := w.followUntilEnd(waitCtx, w, singleObject(w.cluster, jobKind, w.view.job), w.groupSource())
 	switch {
 	case errors.Is(err, errTimeout):
-		return w.stopWaiting(fmt.Sprintf("not ended after %s", timeout), ExitTimeout)
+		return w.stopWaiting(fmt.Sprintf("timed out after %s", timeout), ExitTimeout)
 	case errors.Is(err, context.Canceled):
 		return w.stopWaiting("detached", ExitInterrupted)
 	case err != nil:
@@ -69,16 +69,16 @@ func (d *deps) newWaitContext(ctx context.Context, timeout time.Duration) (conte
 
 var errTimeout = errors.New("--wait-timeout passed")
 
-// picture is a view that untilEnd keeps up to date.
-type picture interface {
+// followedView is a view that followUntilEnd keeps up to date.
+type followedView interface {
 	// showView shows the view and reports whether the followed object has ended.
 	showView() (ended bool)
 	// applyUpdate applies one update to the view.
 	applyUpdate(update) error
 }
 
-// untilEnd follows the sources and shows the picture until it has ended.
-func (d *deps) untilEnd(ctx context.Context, p picture, sources ...source) error {
+// followUntilEnd follows the sources and shows the view until its object has ended.
+func (d *deps) followUntilEnd(ctx context.Context, p followedView, sources ...source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	updates, failed := d.followAll(ctx, sources)
@@ -140,7 +140,7 @@ func (w *waiter) groupSource() source {
 	job := w.view.job
 	return source{
 		client: w.cluster, kind: groupKind,
-		opts: ofJob(job),
+		opts: inJob(job),
 		match: func(o client.Object) bool {
 			g, ok := o.(*robotv1.TaskGroup)
 			return ok && g.Spec.JobName == job.Name
@@ -152,9 +152,9 @@ func (w *waiter) groupSource() source {
 func (w *waiter) applyUpdate(u update) error {
 	if u.err != nil {
 		w.recordLoss(u.err)
-		return nil //nolint:nilerr // it stands in the view, and follow tries again
+		return nil //nolint:nilerr // the view shows the error, and followSource retries
 	}
-	w.view.lostSince, w.view.lostWhy = time.Time{}, nil
+	w.view.lostSince, w.view.lostErr = time.Time{}, nil
 	if u.kind.kind == groupKind.kind {
 		w.view.groups = groupsInOrder(w.view.job, u.objects)
 		return nil
@@ -170,7 +170,7 @@ func (w *waiter) recordLoss(err error) {
 	if w.view.lostSince.IsZero() {
 		w.view.lostSince = w.now()
 	}
-	w.view.lostWhy = err
+	w.view.lostErr = err
 }
 
 // groupsInOrder sorts groups by their order in the Job's spec.
@@ -194,17 +194,17 @@ func (w *waiter) hasEnded() bool { return jobState(w.view.job).IsTerminal() }
 func jobState(job *robotv1.Job) lifecycle.JobState { return lifecycle.JobState(job.Status.State) }
 
 // stopWaiting leaves the Job unchanged and prints how to watch it again.
-func (w *waiter) stopWaiting(why string, status int) error {
+func (w *waiter) stopWaiting(reason string, status int) error {
 	name := w.view.job.Name
-	fmt.Fprintf(w.Err, "%s; job %s goes on\n  watch it:           %s watch %s%s\n  stop and delete it: %s delete job %s%s\n",
-		why, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
+	fmt.Fprintf(w.Err, "%s; job %s continues\n  watch it:           %s watch %s%s\n  stop and delete it: %s delete job %s%s\n",
+		reason, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
 	return &outcomeError{status: status}
 }
 
 // printOutcome prints the last counts, the summary and the failed tasks. It lists the groups
 // again, because their last update may be written after the Job's.
 func (w *waiter) printOutcome(ctx context.Context) error {
-	groups, groupErr := listOf(ctx, w.cluster, groupKind, ofJob(w.view.job)...)
+	groups, groupErr := listObjects(ctx, w.cluster, groupKind, inJob(w.view.job)...)
 	if groupErr == nil {
 		w.view.groups = groupsInOrder(w.view.job, slices.DeleteFunc(groups, func(o client.Object) bool { return !w.groupSource().match(o) }))
 		w.display.showView(w.view, w.now())
@@ -213,7 +213,7 @@ func (w *waiter) printOutcome(ctx context.Context) error {
 	fmt.Fprintln(w.Out, jobSummary(w.view.job))
 	writeFailures(w.Out, failed, fmt.Sprintf("%s get job %s%s", w.program, w.view.job.Name, w.cluster.namespaceFlag))
 	if err := errors.Join(groupErr, taskErr); err != nil {
-		fmt.Fprintf(w.Err, "%s: the details are not complete: %s\n", w.program, explainError(markUnreachable(w.cluster.server, err)))
+		fmt.Fprintf(w.Err, "%s: the details are incomplete: %s\n", w.program, explainError(markUnreachable(w.cluster.server, err)))
 	}
 	if jobState(w.view.job) == lifecycle.JobCompleted {
 		return nil
@@ -234,7 +234,7 @@ func (w *waiter) failedTasks(ctx context.Context) ([]*robotv1.Task, error) {
 
 // tasksOf returns the tasks of a Job, sorted by name.
 func tasksOf(ctx context.Context, c client.Reader, job *robotv1.Job) ([]*robotv1.Task, error) {
-	objects, err := listOf(ctx, c, taskKind, ofJob(job)...)
+	objects, err := listObjects(ctx, c, taskKind, inJob(job)...)
 	if err != nil {
 		return nil, err
 	}

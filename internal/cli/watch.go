@@ -19,10 +19,9 @@ func watchCommand(d *deps) *cobra.Command {
 	var o watchOptions
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
-		Short: "Follow a Job to its end",
-		Long: `Shows the progress of a Job until it has ended, and exits with its outcome like
-run. The Job is given as NAME or job/NAME; the beginning of the name is enough
-when no other Job's begins so.`,
+		Short: "Watch a Job until it has ended",
+		Long: `Displays the progress of a Job until it has ended, and exits with its outcome like
+run. The Job is given as NAME or job/NAME. A unique prefix of the name is accepted.`,
 		Example:           "  " + d.program + " watch demo\n  " + d.program + " watch --wait-timeout 10m job/demo",
 		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
@@ -33,7 +32,7 @@ when no other Job's begins so.`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWatch(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
+	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 means no limit")
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }

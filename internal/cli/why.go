@@ -25,11 +25,11 @@ func whyCommand(d *deps) *cobra.Command {
 	var o whyOptions
 	cmd := &cobra.Command{
 		Use:   "why TASK",
-		Short: "Say why a task waits, or what became of it",
-		Long: `Shows what a task waits for: its Job, the time of its next try, an init task of its
-replica, or a robot, with the check that refused each robot. Of a task that was on a
-robot it shows every attempt and how it ended. The beginning of the name is enough
-when no other task's begins so.`,
+		Short: "Explain why a task waits or how it ended",
+		Long: `Explains what a task waits for: its Job, the time of its next attempt, an init task of
+its replica, or a robot, with the checks that rejected robots. If the task was on a
+robot, it lists all attempts and how they ended. A unique prefix of the name is
+accepted.`,
 		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml",
 		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
@@ -40,7 +40,7 @@ when no other task's begins so.`,
 			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWhy(cmd.Context(), d, c) })
 		},
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml: the whole object; default is a page")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format of the task: json or yaml; defaults to an explanation")
 	o.conn.addFlags(cmd.Flags())
 	completeFlag(cmd, "output", outputJSON, outputYAML)
 	return cmd
@@ -73,13 +73,13 @@ func (o *whyOptions) runWhy(ctx context.Context, d *deps, c *cluster) error {
 
 // writeWhy prints the explanation of one task.
 func writeWhy(out io.Writer, t *robotv1.Task, a *explain.Explanation) {
-	fmt.Fprintf(out, "%s is %s%s\n", taskKind.formatRef(t.Name), a.State, capitalizeAfterColon(a.Summary))
+	fmt.Fprintf(out, "%s is %s%s\n", taskKind.formatRef(t.Name), a.State, prefixColon(a.Summary))
 	for _, fact := range a.Facts {
 		fmt.Fprintf(out, "  %-15s%s\n", fact.Name+":", stripControl(fact.Text))
 	}
 	if len(t.Status.Attempts) > 0 {
 		fmt.Fprintln(out)
-		attemptsOf(t).writeTo(out)
+		attemptTable(t).writeTo(out)
 	}
 }
 
@@ -123,7 +123,7 @@ func attemptState(a robotv1.TaskAttempt) string {
 	return orDash(a.State)
 }
 
-func attemptsOf(t *robotv1.Task) *table {
+func attemptTable(t *robotv1.Task) *table {
 	all := &table{header: []string{"ATTEMPT", "ROBOT", "STATE", "EXIT", "REASON"}}
 	for _, a := range t.Status.Attempts {
 		all.addRow(formatCount(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason))

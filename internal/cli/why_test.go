@@ -84,12 +84,12 @@ func TestWhy_MatchesGolden(t *testing.T) {
 		{name: "its robot is lost, and it waits for it", golden: "why-lost-waits",
 			job:  named("demo", "running", func(j *robotv1.Job) { j.Spec.Disconnect = &robotv1.Disconnect{Replace: new(bool)} }),
 			task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
-		{name: "a replacement runs, and the lost attempt may return", golden: "why-original", job: named("demo", "running"),
+		{name: "a replacement runs, and the lost attempt may return", golden: "why-lost-attempt-replaced", job: named("demo", "running"),
 			task: []func(*robotv1.Task){state("running", ""), func(t *robotv1.Task) {
 				t.Spec.TargetRobot, t.Status.Attempt, t.Status.LostAttempt = "robot-2", 2, 1
 				t.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "robot-1", State: "unknown"}, {Attempt: 2, Robot: "robot-2", State: "running"}}
 			}}},
-		{name: "it has failed, unless the lost attempt completes", golden: "why-original-away", job: named("demo", "running"),
+		{name: "it has failed, unless the lost attempt completes", golden: "why-lost-attempt-awaited", job: named("demo", "running"),
 			task: []func(*robotv1.Task){twice("exited", "Exited"), func(t *robotv1.Task) { t.Status.LostAttempt = 1 },
 				notPlaced("AwaitingLostAttempt", "no other robot can run it; waiting until 2026-01-01T13:00:00Z for attempt 1 on robot robot-1 to complete")}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},

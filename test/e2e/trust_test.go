@@ -147,7 +147,7 @@ func TestIdentity_RejectsAnotherKey(t *testing.T) {
 		}
 		return s.hasEvent("r1", v1alpha1.ReasonReimaged)
 	})
-	if out, err := s.RunProgram("k8s4r", "robot", "approve", "r1"); err == nil || !strings.Contains(out, "its key must be named") {
+	if out, err := s.RunProgram("k8s4r", "robot", "approve", "r1"); err == nil || !strings.Contains(out, "the key must be given with --key") {
 		t.Errorf("approve without --key: %v\n%s", err, out)
 	}
 	asks := s.robot("r1").Status.Identity.Requested

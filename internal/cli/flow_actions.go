@@ -14,38 +14,38 @@ import (
 	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
-// flowAction is a command that changes the spec of flows, or rejects the change.
+// flowAction is a command that applies an action to flows.
 type flowAction struct {
-	conn  connection
-	verb  string
-	steps []string // for a retry; if empty, the failed steps
-	names []string
-	judge func(*flowv1.JobFlow) (string, error)
+	conn   connection
+	verb   string
+	steps  []string // for a retry; if empty, the failed steps
+	names  []string
+	change func(*flowv1.JobFlow) (string, error)
 }
 
 func suspendFlowCommand(d *deps) *cobra.Command {
-	return (&flowAction{verb: "suspend", judge: actions.SuspendFlow}).newCommand(d, "Start no more steps of JobFlows; those that run go on",
-		"Starts no more steps of the JobFlows until they are resumed. Steps that run go on to\ntheir end. A flow that is pending or running can be suspended.")
+	return (&flowAction{verb: "suspend", change: actions.SuspendFlow}).newCommand(d, "Suspend JobFlows; running steps continue",
+		"Suspends JobFlows: no more steps start until the flows are resumed, and running steps\ncontinue to their end. A flow that is pending or running can be suspended.")
 }
 
 func resumeFlowCommand(d *deps) *cobra.Command {
-	w := &flowAction{verb: "resume", judge: actions.ResumeFlow}
-	return w.newCommand(d, "Let suspended JobFlows go on",
-		"Lets suspended JobFlows go on. Where a flow waits because one of its Jobs was aborted,\nthat Job is resumed, which counts as one of its restarts.")
+	w := &flowAction{verb: "resume", change: actions.ResumeFlow}
+	return w.newCommand(d, "Resume suspended JobFlows",
+		"Resumes suspended JobFlows. If a flow waits for an aborted Job, that Job is resumed,\nwhich counts as one of its restarts.")
 }
 
 func cancelFlowCommand(d *deps) *cobra.Command {
-	return (&flowAction{verb: "cancel", judge: actions.CancelFlow}).newCommand(d, "Stop all steps of JobFlows, and end them as failed",
-		"Stops what runs of the JobFlows and ends them as failed, for the reason Canceled. They\nstay to be looked at, and can be retried.")
+	return (&flowAction{verb: "cancel", change: actions.CancelFlow}).newCommand(d, "Cancel JobFlows and stop their steps",
+		"Stops the running steps of JobFlows. The flows then fail with the reason Canceled. They\nare not deleted and can be retried.")
 }
 
 func retryFlowCommand(d *deps) *cobra.Command {
 	w := &flowAction{verb: "retry"}
-	w.judge = func(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f, w.steps) }
-	cmd := w.newCommand(d, "Run failed steps of JobFlows again, and what depends on them",
-		"Runs the failed steps of the JobFlows again, or with --step these steps whether they\nhave failed or not, and all that depends on them. What has succeeded otherwise is\nkept.")
+	w.change = func(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f, w.steps) }
+	cmd := w.newCommand(d, "Retry failed steps of JobFlows and their dependents",
+		"Runs the failed steps of JobFlows again, and all steps that depend on them. With --step\nit runs these steps again, whether they have failed or not. Other steps that have\nsucceeded do not run again.")
 	cmd.Example = "  " + d.program + " flow retry nightly\n  " + d.program + " flow retry nightly --step train"
-	cmd.Flags().StringSliceVar(&w.steps, "step", nil, "run this step again, instead of those that have failed; may be repeated")
+	cmd.Flags().StringSliceVar(&w.steps, "step", nil, "step to run again, instead of the failed ones; may be repeated")
 	return cmd
 }
 
@@ -53,7 +53,7 @@ func (w *flowAction) newCommand(d *deps, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               w.verb + " FLOW...",
 		Short:             short,
-		Long:              long + "\n\nNames must be whole: the beginning is not enough here.",
+		Long:              long + "\n\nRequires full names; prefixes are not accepted.",
 		Example:           "  " + d.program + " flow " + w.verb + " nightly",
 		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&w.conn, flowKind, anyNumber),
@@ -62,7 +62,7 @@ func (w *flowAction) newCommand(d *deps, short, long string) *cobra.Command {
 				return err
 			}
 			if len(w.steps) > 0 && len(w.names) > 1 {
-				return usagef("--step goes with one flow")
+				return usagef("--step: requires exactly one flow")
 			}
 			return d.withCluster(&w.conn, func(c *cluster) error { return w.runAction(cmd.Context(), d, c) })
 		},
@@ -73,12 +73,12 @@ func (w *flowAction) newCommand(d *deps, short, long string) *cobra.Command {
 
 func (w *flowAction) runAction(ctx context.Context, d *deps, c *cluster) error {
 	return forEachName(c, w.names, func(name string) error {
-		flow, said, err := patchNamed(ctx, c, flowKind, name, w.judge)
+		flow, message, err := patchNamed(ctx, c, flowKind, name, w.change)
 		if errors.Is(err, actions.ErrAborted) {
-			said, err = resumeJobs(ctx, c, flow)
+			message, err = resumeJobs(ctx, c, flow)
 		}
 		if err == nil {
-			d.printResult(flowKind, name, said)
+			d.printResult(flowKind, name, message)
 		}
 		return err
 	})
@@ -101,5 +101,5 @@ func resumeJobs(ctx context.Context, c *cluster, f *flowv1.JobFlow) (string, err
 			return "", wrapError(err, "resume job %s", name)
 		}
 	}
-	return "resume requested of aborted " + strings.Join(names, ", "), nil
+	return "resume requested for aborted jobs " + strings.Join(names, ", "), nil
 }

@@ -13,10 +13,10 @@ import (
 
 // patchNamed reads the object named exactly name, lets the callback change its spec, and patches
 // it. It returns the object and the callback's text about the change.
-func patchNamed[T client.Object](ctx context.Context, c *cluster, k kind, name string, judge func(T) (string, error)) (T, string, error) {
+func patchNamed[T client.Object](ctx context.Context, c *cluster, k kind, name string, change func(T) (string, error)) (T, string, error) {
 	what := k.singular + " " + name
 	read := func() (T, error) { return readNamed[T](ctx, c, k, name) }
-	return patch.RetryOnConflict(ctx, writer{c, what}, what, read, judge)
+	return patch.RetryOnConflict(ctx, writer{c, what}, what, read, change)
 }
 
 // writer adds the name of the changed object to conflict errors.
@@ -41,7 +41,7 @@ func readNamed[T client.Object](ctx context.Context, c *cluster, k kind, name st
 	obj := k.newObject().(T)
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, obj)
 	if apierrors.IsNotFound(err) && !isMissingKind(err) {
-		return obj, fmt.Errorf("there is no %s %q in namespace %s", k.singular, name, c.namespace)
+		return obj, fmt.Errorf("%s %q not found in namespace %s", k.singular, name, c.namespace)
 	}
 	return obj, wrapError(err, "get %s %s", k.singular, name)
 }
