@@ -1,5 +1,5 @@
-// Package identity has what agent and server agree on about identities: the name in a
-// certificate, fingerprints of keys, and the messages of joining and renewing (docs/explanation/security.md).
+// Package identity has the names in certificates, the fingerprints of keys, and the messages with
+// which robots join and renew their certificates (docs/explanation/security.md).
 package identity
 
 import (
@@ -35,7 +35,7 @@ const maxCSR = 4 << 10
 // ValidateRobotID returns an error for an id that a robot cannot join with.
 func ValidateRobotID(id string) error {
 	if IsReserved(id) {
-		return fmt.Errorf("robot id %q is the server's own; choose another", id)
+		return fmt.Errorf("robot id %q is reserved for the server; choose another", id)
 	}
 	return wire.ValidateRobotID(id)
 }
@@ -67,7 +67,7 @@ func ValidateFingerprint(s string) error {
 	digits, ok := strings.CutPrefix(s, "sha256:")
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != sha256.Size || strings.ToLower(digits) != digits {
-		return fmt.Errorf("%.80q must be sha256: and 64 hexadecimal digits", s)
+		return fmt.Errorf("fingerprint %.80q must be sha256: and 64 hexadecimal digits", s)
 	}
 	return nil
 }

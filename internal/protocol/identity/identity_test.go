@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-func TestNoRobotIsTheServer(t *testing.T) {
+func TestValidateRobotID_RejectsReservedNames(t *testing.T) {
 	if ValidateRobotID(ServerName) == nil || ValidateRobotID(ConsoleName) == nil || ValidateRobotID(AdminName) == nil || ValidateRobotID("a/b") == nil || ValidateRobotID("r1") != nil {
-		t.Error("the wrong names are refused")
+		t.Error("a reserved name is accepted, or another one is rejected")
 	}
 }
 
-func TestACertificateNamesOneRobot(t *testing.T) {
+func TestCertificateName(t *testing.T) {
 	cert := func(cn string, change func(*x509.Certificate)) *x509.Certificate {
 		c := &x509.Certificate{Subject: pkix.Name{CommonName: cn}, DNSNames: []string{cn}}
 		if change != nil {
@@ -55,7 +55,7 @@ func request(t *testing.T, key crypto.Signer) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }
 
-func TestRequestsForOtherKeysAreRefused(t *testing.T) {
+func TestParseCSR_RejectsOtherKeys(t *testing.T) {
 	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	rsaKey, _ := rsa.GenerateKey(rand.Reader, 2048)
@@ -70,12 +70,12 @@ func TestRequestsForOtherKeysAreRefused(t *testing.T) {
 		"another's signature": string(pem.EncodeToMemory(block)),
 	} {
 		if _, err := ParseCSR(text); err == nil {
-			t.Errorf("%s passes", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }
 
-func TestABodyIsOneObject(t *testing.T) {
+func TestDecode_RequiresOneObject(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"robotId":"r1"}`: true, `{"robotId":"r1"} {}`: false, `[]`: false, ``: false,
 		`{"hostname":"` + strings.Repeat("a", MaxBody) + `"}`: false,
@@ -97,7 +97,7 @@ func FuzzJoinRequest(f *testing.F) {
 		_ = r.Validate()
 		_ = ValidateRobotID(r.RobotID)
 		if c, err := ParseCSR(r.CSR); err == nil && ValidateFingerprint(KeyFingerprint(c.RawSubjectPublicKeyInfo)) != nil {
-			t.Error("a key without a fingerprint")
+			t.Error("a key has no fingerprint")
 		}
 	})
 }

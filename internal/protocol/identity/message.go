@@ -52,7 +52,7 @@ func (r CertificateRequest) Validate() error {
 	return nil
 }
 
-// The states of an Answer.
+// The states of a CertificateResponse.
 const (
 	// StateIssued comes with a certificate.
 	StateIssued = "issued"

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestAKeyIsItsOwnersAlone(t *testing.T) {
+func TestWriteFile_IsReadableByOwnerOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
 	key, text, err := NewKey()
@@ -28,34 +28,34 @@ func TestAKeyIsItsOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := ParseKey(read); err != nil || !got.Equal(key) {
-		t.Errorf("it reads back as another key: %v", err)
+		t.Errorf("another key was read back: %v", err)
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("left behind: %v", entries)
+		t.Errorf("files are left over: %v", entries)
 	}
 }
 
-func TestWhatIsNoCertificate(t *testing.T) {
+func TestParse_RejectsInvalidFiles(t *testing.T) {
 	for _, text := range []string{"", "text", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if _, err := ParseCertificates([]byte(text)); err == nil {
-			t.Errorf("%q passes", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 	if _, err := ParseKey([]byte("text")); err == nil {
-		t.Error("text passes for a key")
+		t.Error("text was accepted as a key")
 	}
 }
 
-// A program that goes on with the certificate it began with is cut off on the day that one
-// expires, though it was renewed long ago.
-func TestARenewedCertificateCountsFromTheNextConnection(t *testing.T) {
+// A program that kept its first certificate would be disconnected when that expires, although it was
+// renewed.
+func TestClientCertificateFunc_ReloadsRenewedCertificate(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	if _, err := ClientCertificateFunc(certificate, key); err == nil {
-		t.Error("files that are not there pass")
+		t.Error("missing files were accepted")
 	}
 	issue(t, certificate, key)
 	pair, err := ClientCertificateFunc(certificate, key)
@@ -65,7 +65,7 @@ func TestARenewedCertificateCountsFromTheNextConnection(t *testing.T) {
 	for _, which := range []string{"the first", "the renewed one"} {
 		want := issue(t, certificate, key)
 		if got, err := pair(&tls.CertificateRequestInfo{}); err != nil || !bytes.Equal(got.Certificate[0], want) {
-			t.Errorf("%s is not the one that is shown: %v", which, err)
+			t.Errorf("%s is not the certificate in use: %v", which, err)
 		}
 	}
 }

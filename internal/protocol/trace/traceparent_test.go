@@ -8,7 +8,7 @@ import (
 
 const uid = "6b1f0a52-8c0d-4e5e-9d3a-7a3c1f9e2b44"
 
-func TestIDsFollowFromTheUIDAndTheAttempt(t *testing.T) {
+func TestAttemptContext_DependsOnUIDAndAttempt(t *testing.T) {
 	task := TaskContext(uid)
 	if got, want := task.String(), "00-6b1f0a528c0d4e5e9d3a7a3c1f9e2b44-1af0c52e55c1f614-00"; got != want {
 		t.Errorf("the task is %s; once spans are stored it must stay %s", got, want)
@@ -28,14 +28,14 @@ func TestIDsFollowFromTheUIDAndTheAttempt(t *testing.T) {
 		seen[c.Span] = true
 	}
 	if first.ChildSpan("run") != AttemptContext(uid, 1).ChildSpan("run") {
-		t.Error("the same span has another id when it is asked for again")
+		t.Error("the same span has another id in a second call")
 	}
 	if TaskContext("one").Trace == TaskContext("two").Trace || TaskContext("").Trace == [16]byte{} {
-		t.Error("what is no UID has no trace of its own")
+		t.Error("a text that is not a UID has no trace of its own")
 	}
 }
 
-func TestParseReadsWhatStringWrites(t *testing.T) {
+func TestParse_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := AttemptContext(rapid.String().Draw(t, "uid"), rapid.Int32().Draw(t, "attempt"))
 		c.Sampled = rapid.Bool().Draw(t, "sampled")
@@ -80,14 +80,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestAShareOfTracesIsKept(t *testing.T) {
+func TestSampling_KeepsRatio(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := TaskContext(rapid.String().Draw(t, "uid"))
 		if !c.IsSampled(1) || c.IsSampled(0) {
-			t.Error("of all traces one is missing, or of none there is one")
+			t.Error("ratio 1 drops a trace, or ratio 0 keeps one")
 		}
 		if small := rapid.Float64Range(0, 1).Draw(t, "share"); c.IsSampled(small) && !c.IsSampled((1+small)/2) {
-			t.Error("a greater share has less")
+			t.Error("a greater ratio drops a trace that a smaller one keeps")
 		}
 	})
 	kept := 0
@@ -98,6 +98,6 @@ func TestAShareOfTracesIsKept(t *testing.T) {
 		}
 	}
 	if kept < 2300 || kept > 2700 {
-		t.Errorf("of 10000 traces %d are kept, want about 2500", kept)
+		t.Errorf("%d of 10000 traces are kept, want about 2500", kept)
 	}
 }

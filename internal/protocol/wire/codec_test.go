@@ -62,7 +62,7 @@ func roundTrip[T any](t *rapid.T, v T) {
 	}
 }
 
-func TestMessagesReadBackAsTheyWereWritten(t *testing.T) {
+func TestEncode_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		roundTrip(t, Dispatch{Action: ActionCreate, Task: task(t), Attempt: rapid.Int32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), RobotUID: words(t, "era"), Started: rapid.Bool().Draw(t, "dispatch started")})
 		roundTrip(t, status(t))
@@ -75,7 +75,7 @@ func TestMessagesReadBackAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-func TestAWholeTaskObjectReadsAsATask(t *testing.T) {
+func TestDecode_AcceptsWholeTaskObject(t *testing.T) {
 	d, err := Decode[Dispatch]([]byte(`{"action":"create","task":{"apiVersion":"robot.k8s4r.io/v1alpha1","kind":"Task",
 		"metadata":{"name":"t1","namespace":"default","uid":"` + uuid + `","resourceVersion":"12","labels":{"job":"j"}},
 		"spec":{"name":"main","driver":"exec","config":{"execConfig":{"command":"/bin/echo","args":["a"]}},
@@ -95,22 +95,22 @@ func TestAWholeTaskObjectReadsAsATask(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecode_RejectsInvalidMessages(t *testing.T) {
 	tests := []struct {
 		name    string
 		payload string
 		want    error
 	}{
-		{name: "nothing", payload: ""},
+		{name: "no payload", payload: ""},
 		{name: "half a message", payload: `{"action":"create"`},
-		{name: "binary garbage", payload: "\x00\x01\xff"},
+		{name: "binary data", payload: "\x00\x01\xff"},
 		{name: "another type", payload: `[]`},
 		{name: "an attempt beyond 32 bits", payload: `{"attempt":4294967296}`},
 		{name: "a negative epoch", payload: `{"epoch":-1}`},
 		{name: "a negative timeout", payload: `{"task":{"spec":{"timeout":"-1s"}}}`},
 		{name: "a timeout without a unit", payload: `{"task":{"spec":{"timeout":"5"}}}`},
 		{name: "a timeout that is a number", payload: `{"task":{"spec":{"timeout":5}}}`},
-		{name: "nesting without end", payload: strings.Repeat(`{"task":`, 20_000)},
+		{name: "deep nesting", payload: strings.Repeat(`{"task":`, 20_000)},
 		{name: "more than 256 KiB", payload: `{"action":"` + strings.Repeat("x", MaxPayload) + `"}`, want: ErrTooLarge},
 	}
 	for _, test := range tests {
@@ -129,11 +129,11 @@ func TestEncode_RejectsTooLargeMessages(t *testing.T) {
 	}
 }
 
-func TestBoundedStatusFitsAndLosesNothingSmall(t *testing.T) {
+func TestWithinLimits_TruncatesOnlyLongText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := status(t)
 		if got := s.WithinLimits(); !reflect.DeepEqual(got, s) {
-			t.Errorf("Bounded changed a small status to %+v", got)
+			t.Errorf("WithinLimits changed a small status to %+v", got)
 		}
 		long := strings.Repeat(rapid.StringN(1, 3, -1).Draw(t, "unit"), 5000)
 		s.Message, s.Reason, s.Event = long, long, long
@@ -143,15 +143,15 @@ func TestBoundedStatusFitsAndLosesNothingSmall(t *testing.T) {
 		}
 		got := s.WithinLimits()
 		if len(got.Message) > maxMessage || len(got.Reason) > maxToken || len(got.Event) > maxToken || len(got.Outputs) != MaxOutputs {
-			t.Errorf("Bounded left %d, %d, %d bytes and %d outputs", len(got.Message), len(got.Reason), len(got.Event), len(got.Outputs))
+			t.Errorf("WithinLimits left %d, %d, %d bytes and %d outputs", len(got.Message), len(got.Reason), len(got.Event), len(got.Outputs))
 		}
 		if !utf8.ValidString(got.Message) && utf8.ValidString(long) {
-			t.Error("Bounded cut through a character")
+			t.Error("WithinLimits split a character")
 		}
 	})
 }
 
-func TestSteadyForgetsOnlyWhatAlwaysChanges(t *testing.T) {
+func TestWithoutUsage_KeepsEverythingElse(t *testing.T) {
 	d := DeviceInfo{
 		Hostname: "h", CPU: &CPU{ModelName: "m", MHz: 1, UsagePercent: 2}, Memory: &Memory{Total: 3, Free: 4}, Swap: &Swap{Total: 5, Used: 6},
 		Disks: []Disk{{Device: "d", Total: 7, Used: 8}}, NetworkInterfaces: []NetworkInterface{{Name: "n", BytesSent: 9, PacketsRecv: 10}}, Uptime: 11,
@@ -162,14 +162,14 @@ func TestSteadyForgetsOnlyWhatAlwaysChanges(t *testing.T) {
 	later.Disks, later.NetworkInterfaces = []Disk{{Device: "d", Total: 7, Used: 800}}, []NetworkInterface{{Name: "n", BytesSent: 900}}
 	later.Uptime = 1100
 	if !reflect.DeepEqual(d.WithoutUsage(), later.WithoutUsage()) {
-		t.Errorf("Steady differs by what always changes:\n%+v\n%+v", d.WithoutUsage(), later.WithoutUsage())
+		t.Errorf("WithoutUsage differs in usage:\n%+v\n%+v", d.WithoutUsage(), later.WithoutUsage())
 	}
 	if d.CPU.UsagePercent != 2 || d.Disks[0].Used != 8 || d.NetworkInterfaces[0].BytesSent != 9 {
-		t.Errorf("Steady changed what it was called on: %+v", d)
+		t.Errorf("WithoutUsage changed its receiver: %+v", d)
 	}
 	later.Disks[0].Total = 1
 	if reflect.DeepEqual(d.WithoutUsage(), later.WithoutUsage()) {
-		t.Error("Steady hides that a disk was changed")
+		t.Error("WithoutUsage hides a change of a disk")
 	}
 }
 
@@ -189,7 +189,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// fuzzOne checks that what can be read can be written, and then reads alike.
+// fuzzOne checks that a decoded message can be encoded, and decodes to the same message.
 func fuzzOne[T any](t *testing.T, payload []byte) {
 	v, err := Decode[T](payload)
 	if err != nil {

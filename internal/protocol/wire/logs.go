@@ -21,7 +21,7 @@ type Logs struct {
 	// Offset of the first byte.
 	Offset int64 `json:"offset"`
 	// Lost is the number of bytes right before Offset that the robot no longer has. The server
-	// need not ask for them.
+	// does not need to request them.
 	Lost int64 `json:"lost,omitempty"`
 	// Data has whole records (internal/protocol/logs/record). If empty, the robot asks for the
 	// offset that the server wants, or reports that the last message was the end.
@@ -46,7 +46,7 @@ type LogAck struct {
 	Done bool `json:"done,omitempty"`
 }
 
-var errInvalidLogs = errors.New("logs: offset or size is none")
+var errInvalidLogs = errors.New("logs: attempt, offset or size is out of range")
 
 // LogPacker fills messages with output. The zero value is ready to use, by one goroutine. It
 // keeps about 1 MB for the compression.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLogsArriveAsTheyWereSent(t *testing.T) {
+func TestLogs_RoundTrip(t *testing.T) {
 	noise := make([]byte, MaxLogs)
 	rand.Read(noise)
 	var p LogPacker
@@ -39,7 +39,7 @@ func TestLogsArriveAsTheyWereSent(t *testing.T) {
 	}
 }
 
-func TestLogsThatCannotBeAreRefused(t *testing.T) {
+func TestLogs_RejectsInvalidValues(t *testing.T) {
 	var p LogPacker
 	bomb := Logs{Attempt: 1}
 	p.Pack(&bomb, make([]byte, MaxLogs+1))
@@ -57,7 +57,7 @@ func TestLogsThatCannotBeAreRefused(t *testing.T) {
 		"no gzip":                    {Attempt: 1, Data: []byte("hello"), Gzip: true},
 	} {
 		if _, err := l.Unpack(); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

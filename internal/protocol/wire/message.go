@@ -158,8 +158,8 @@ type Status struct {
 	Signal int32 `json:"signal,omitempty"`
 	// Reason is a CamelCase word for programs, such as Timeout.
 	Reason string `json:"reason,omitempty"`
-	// StartedAt and FinishedAt are by the robot's clock. Nil: not yet, or not
-	// said.
+	// StartedAt and FinishedAt are by the robot's clock. If nil, the event has not happened or
+	// its time is not reported.
 	StartedAt  *time.Time        `json:"startedAt,omitempty"`
 	FinishedAt *time.Time        `json:"finishedAt,omitempty"`
 	Outputs    map[string]string `json:"outputs,omitempty"`

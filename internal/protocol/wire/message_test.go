@@ -2,7 +2,7 @@ package wire
 
 import "testing"
 
-func TestAnEndThatSaysNothingAgainstTheTask(t *testing.T) {
+func TestIsWithoutFault(t *testing.T) {
 	for reason, want := range map[string]bool{
 		ReasonStopped: true, ReasonAgentStopped: true, ReasonAgentRestarted: true, ReasonSuperseded: true,
 		ReasonTimeout: false, ReasonStartFailed: false, ReasonExited: false, ReasonSignaled: false, ReasonRejected: false, "": false,

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestQuantity(t *testing.T) {
+func TestRoundUpTo(t *testing.T) {
 	tests := []struct {
 		q     Quantity
 		parts int64
@@ -29,7 +29,7 @@ func TestQuantity(t *testing.T) {
 	}
 }
 
-func TestQuantityReadsAsTheAPIServerDoes(t *testing.T) {
+func TestRoundUpTo_AgreesWithAPIServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[0-9]{1,6}(\.[0-9]{1,3})?(m|k|M|G|Ki|Mi|Gi|e[0-3])?`).Draw(t, "quantity")
 		want, err := resource.ParseQuantity(s)

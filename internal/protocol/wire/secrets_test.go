@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSecretsArePartOfADispatchAndOfNothingThatIsPrinted(t *testing.T) {
+func TestSecrets_AreEncodedButNotPrinted(t *testing.T) {
 	sent := Dispatch{Action: ActionCreate, Secrets: Secrets{"PASSWORD": "hunter2"}}
 	payload, err := Encode(sent)
 	if err != nil {

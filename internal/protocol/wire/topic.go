@@ -114,7 +114,7 @@ func ParseTopic(topic string) (Address, error) {
 	}
 	rest, ok := strings.CutPrefix(topic, robotsPrefix)
 	if !ok {
-		return Address{}, fmt.Errorf("topic %.100q is not one of K8s4r", topic)
+		return Address{}, fmt.Errorf("topic %.100q: not a topic of K8s4r", topic)
 	}
 	part := strings.Split(rest, "/")
 	if err := ValidateRobotID(part[0]); err != nil {
@@ -129,7 +129,7 @@ func ParseTopic(topic string) (Address, error) {
 		a.Kind, a.TaskUID = Kind(part[3]), part[2]
 		return a, validateTaskUID(a.TaskUID)
 	}
-	return Address{}, fmt.Errorf("topic %.100q is not one that robots publish on", topic)
+	return Address{}, fmt.Errorf("topic %.100q: not a topic that robots publish to", topic)
 }
 
 func isOneOf(s string, kinds ...Kind) bool {

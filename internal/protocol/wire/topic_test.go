@@ -19,8 +19,8 @@ func TestParseTopic(t *testing.T) {
 	}{
 		{name: "a legacy agent's registration names no robot", topic: "k8s4r/register", want: Address{Shared: true, Kind: KindRegister}},
 		{name: "nor does its heartbeat", topic: "k8s4r/heartbeat", want: Address{Shared: true, Kind: KindHeartbeat}},
-		{name: "our registration", topic: "k8s4r/robots/r1/register", want: Address{RobotID: "r1", Kind: KindRegister}},
-		{name: "our heartbeat", topic: "k8s4r/robots/r1/heartbeat", want: Address{RobotID: "r1", Kind: KindHeartbeat}},
+		{name: "registration", topic: "k8s4r/robots/r1/register", want: Address{RobotID: "r1", Kind: KindRegister}},
+		{name: "heartbeat", topic: "k8s4r/robots/r1/heartbeat", want: Address{RobotID: "r1", Kind: KindHeartbeat}},
 		{name: "presence", topic: "k8s4r/robots/r1/presence", want: Address{RobotID: "r1", Kind: KindPresence}},
 		{name: "status of a task", topic: "k8s4r/robots/r1/tasks/" + uuid + "/status", want: Address{RobotID: "r1", TaskUID: uuid, Kind: KindStatus}},
 		{name: "status of a later attempt of a legacy agent", topic: "k8s4r/robots/r1/tasks/" + uuid + "-12/status", want: Address{RobotID: "r1", TaskUID: uuid + "-12", Kind: KindStatus}},
@@ -32,10 +32,10 @@ func TestParseTopic(t *testing.T) {
 		{name: "a robot id that is a wildcard", topic: "k8s4r/robots/+/presence", bad: true},
 		{name: "a robot id with a slash in it", topic: "k8s4r/robots/r1/x/presence", bad: true},
 		{name: "an empty task uid", topic: "k8s4r/robots/r1/tasks//status", bad: true},
-		{name: "a task uid that climbs out of its directory", topic: "k8s4r/robots/r1/tasks/../status", bad: true},
+		{name: "a task uid that is a parent directory", topic: "k8s4r/robots/r1/tasks/../status", bad: true},
 		{name: "a task uid that is too long", topic: "k8s4r/robots/r1/tasks/" + label63 + "a/status", bad: true},
-		{name: "what only the server may say: dispatch", topic: "k8s4r/robots/r1/tasks/dispatch", bad: true},
-		{name: "what only the server may say: response", topic: "k8s4r/robots/r1/response", bad: true},
+		{name: "a topic of the server: dispatch", topic: "k8s4r/robots/r1/tasks/dispatch", bad: true},
+		{name: "a topic of the server: response", topic: "k8s4r/robots/r1/response", bad: true},
 		{name: "a status topic that goes on", topic: "k8s4r/robots/r1/tasks/t/status/x", bad: true},
 		{name: "no kind", topic: "k8s4r/robots/r1", bad: true},
 		{name: "nothing", topic: "", bad: true},
@@ -61,7 +61,7 @@ var (
 	serverKinds = rapid.SampledFrom([]Kind{KindAck, KindResponse, KindDispatch, KindState})
 )
 
-func TestTopicsReadBackAsTheyWereBuilt(t *testing.T) {
+func TestParseTopic_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		robot, uid := labels.Draw(t, "robot"), labels.Draw(t, "uid")
 		rk, tk := robotKinds.Draw(t, "kind"), taskKinds.Draw(t, "task kind")
@@ -72,7 +72,7 @@ func TestTopicsReadBackAsTheyWereBuilt(t *testing.T) {
 			t.Errorf("ParseTopic = %+v, %v", got, err)
 		}
 		if got, err := ParseTopic(RobotTopic(robot, serverKinds.Draw(t, "server kind"))); err == nil {
-			t.Errorf("a topic that the server publishes on reads as a robot's: %+v", got)
+			t.Errorf("a topic of the server was parsed as one of a robot: %+v", got)
 		}
 	})
 }
@@ -100,20 +100,20 @@ func anyMatches(filters []string, topic string) bool {
 	return false
 }
 
-func TestEachSideListensToWhatTheOtherSays(t *testing.T) {
+func TestSubscriptions_CoverTopicsOfOtherSide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		robot, uid, other := labels.Draw(t, "robot"), labels.Draw(t, "uid"), labels.Draw(t, "other")
 		for _, topic := range []string{TopicRegister, TopicHeartbeat, RobotTopic(robot, robotKinds.Draw(t, "kind")), TaskTopic(robot, uid, KindStatus)} {
 			if !anyMatches(ServerSubscriptions(), topic) {
-				t.Errorf("the server does not listen to %s", topic)
+				t.Errorf("the server does not subscribe to %s", topic)
 			}
 		}
 		k := serverKinds.Draw(t, "server kind")
 		if !anyMatches(RobotSubscriptions(robot), RobotTopic(robot, k)) {
-			t.Errorf("robot %s does not listen to %s", robot, k)
+			t.Errorf("robot %s does not subscribe to %s", robot, k)
 		}
 		if other != robot && anyMatches(RobotSubscriptions(robot), RobotTopic(other, k)) {
-			t.Errorf("robot %s listens to what is for %s", robot, other)
+			t.Errorf("robot %s subscribes to a topic of %s", robot, other)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestAttemptUID(t *testing.T) {
 			t.Errorf("SplitAttemptUID(%q) = %q, %d; want %q, %d", wired, gotUID, got, uid, attempt)
 		}
 		if err := validateTaskUID(wired); err != nil {
-			t.Errorf("the UID of an attempt does not serve as one: %v", err)
+			t.Errorf("the UID of an attempt is not a valid task UID: %v", err)
 		}
 	})
 	tests := []struct {
@@ -136,13 +136,13 @@ func TestAttemptUID(t *testing.T) {
 		wantUID     string
 		wantAttempt int32
 	}{
-		{name: "the first attempt carries none", in: uuid, wantUID: uuid, wantAttempt: 1},
+		{name: "the first attempt has no suffix", in: uuid, wantUID: uuid, wantAttempt: 1},
 		{name: "the second", in: uuid + "-2", wantUID: uuid, wantAttempt: 2},
 		{name: "one is never appended", in: uuid + "-1", wantUID: uuid + "-1", wantAttempt: 1},
 		{name: "no leading zero", in: uuid + "-02", wantUID: uuid + "-02", wantAttempt: 1},
 		{name: "no sign", in: uuid + "-+2", wantUID: uuid + "-+2", wantAttempt: 1},
 		{name: "no overflow", in: uuid + "-4294967298", wantUID: uuid + "-4294967298", wantAttempt: 1},
-		{name: "what is no UUID is left alone", in: "t-2", wantUID: "t-2", wantAttempt: 1},
+		{name: "a text that is not a UUID is not split", in: "t-2", wantUID: "t-2", wantAttempt: 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -262,7 +262,7 @@ func TestJoin_RejectsInvalidRequests(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	status, a := b.join(m, identity.ServerName)
-	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "the server's own")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "reserved for the server")
 	status, a = b.join(m, "R1/..")
 	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "robotId")
 	status, a = b.join(m, "x1")

@@ -45,8 +45,8 @@ type Query struct {
 	Records bool
 	// Streams to read. If empty, all.
 	Streams []record.Stream
-	// From and Offset are where a reader goes on that was cut off: an attempt, and
-	// a position in its log. Zero: it begins.
+	// From and Offset are the position at which an interrupted reader continues: an attempt,
+	// and an offset in its log. If From is 0, the reader starts from the beginning.
 	From   int32
 	Offset int64
 }
@@ -115,7 +115,7 @@ var fields = map[string]func(q *Query, text string, now time.Time) error{
 		for _, name := range strings.Split(text, ",") {
 			s := record.Stream(name)
 			if !slices.Contains([]record.Stream{record.Stdout, record.Stderr, record.System, record.Server}, s) {
-				return fmt.Errorf("there are stdout, stderr, system and server")
+				return fmt.Errorf("must be stdout, stderr, system or server")
 			}
 			q.Streams = append(q.Streams, s)
 		}
@@ -124,7 +124,7 @@ var fields = map[string]func(q *Query, text string, now time.Time) error{
 	"format": func(q *Query, text string, _ time.Time) error {
 		q.Records = text == formatRecords
 		if !q.Records && text != formatText {
-			return fmt.Errorf("there are %s and %s", formatText, formatRecords)
+			return fmt.Errorf("must be %s or %s", formatText, formatRecords)
 		}
 		return nil
 	},
@@ -145,7 +145,7 @@ func parseBool(b *bool, text string) (err error) {
 func parsePositive(text string) (int32, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err == nil && n < 1 {
-		err = fmt.Errorf("must be 1 or more")
+		err = fmt.Errorf("must be at least 1")
 	}
 	return int32(n), err
 }

@@ -1,13 +1,13 @@
-// Package record is the form in which the output of a task is kept: on its
-// robot, on the wire and on the server (docs/reference/kinds/task.md).
+// Package record is the format in which the output of a task is stored on its robot and on the
+// server, and sent between them (docs/reference/kinds/task.md).
 //
-// Both streams of one attempt stand in one log, in the order in which they were
-// written, a record a line:
+// One log has both streams of an attempt, in the order in which they were written, with one record in
+// each line:
 //
 //	2026-11-21T17:24:50.000000Z stdout F a whole line
 //	2026-11-21T17:24:50.120000Z stderr P the beginning of a line, or of its next part
 //
-// P (partial) says that the line goes on in the next record of its stream. The
-// writer splits lines that are very long, and gives up waiting for the end of
-// one soon, so that a prompt or a progress bar is seen while it stands there.
+// P (partial) means that the line continues in the next record of its stream. The writer splits very
+// long lines, and writes incomplete lines after a short delay, so that a prompt or a progress bar is
+// visible at once.
 package record

@@ -25,10 +25,10 @@ const (
 const (
 	timeLayout = "2006-01-02T15:04:05.000000Z"
 	streamLen  = len(Stdout) // of all streams
-	// headerLen is what stands before the text: time, stream and tag, each with
-	// a blank.
+	// headerLen is the length of time, stream and tag before the text, each followed by a
+	// space.
 	headerLen = len(timeLayout) + 1 + streamLen + 1 + 1 + 1
-	// overhead is what a record has beside its text.
+	// overhead is the size of a record without its text.
 	overhead = headerLen + 1
 
 	tagFull    = 'F'

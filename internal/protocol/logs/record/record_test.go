@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestARecordReadsAsItWasWritten(t *testing.T) {
+func TestRecord_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Record{
 			Time:    time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "time")).UTC(),
@@ -27,7 +27,7 @@ func TestARecordReadsAsItWasWritten(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoRecordIsRefused(t *testing.T) {
+func TestParse_RejectsOtherLines(t *testing.T) {
 	for _, line := range []string{
 		"", "\n", "hello", "2026-11-21T17:24:50.000000Z stdout F", "2026-11-21T17:24:50.000000Z stdout X text",
 		"2026-11-21T17:24:50.000000Z other. F text", "2026-11-21T17:24:50.000000Z stdoutF  text", "2026-11-41T17:24:50.000000Z stdout F text",

@@ -20,9 +20,9 @@ type Options struct {
 
 const (
 	flushAfter = 100 * time.Millisecond
-	// bufferSize is what is written at a time, when there is so much.
+	// bufferSize is the maximum size of one write.
 	bufferSize = 128 << 10
-	// retryAfter is how long a disk that has refused something is left alone.
+	// retryAfter is how long nothing is written after a write has failed.
 	retryAfter = time.Second
 )
 

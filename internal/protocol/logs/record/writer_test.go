@@ -58,7 +58,7 @@ func output(all []Record, s Stream) string {
 	return b.String()
 }
 
-func TestWhatATaskWritesIsInItsLogByteForByte(t *testing.T) {
+func TestWriter_KeepsAllBytes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := filepath.Join(t.TempDir(), fmt.Sprint(time.Now().UnixNano()))
 		w := NewWriter(dir, Options{SegmentSize: rapid.Int64Range(8<<10, 1<<20).Draw(rt, "segment"), Keep: 1e6})
@@ -68,7 +68,7 @@ func TestWhatATaskWritesIsInItsLogByteForByte(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 200).Draw(rt, "pause")) * time.Millisecond)
 			if rapid.Bool().Draw(rt, "flush") {
 				if next := w.Flush(now); !next.IsZero() && !next.After(now) {
-					rt.Fatalf("what was due at %s is not flushed at %s", next, now)
+					rt.Fatalf("text that was due at %s is not flushed at %s", next, now)
 				}
 			}
 			s := rapid.SampledFrom([]Stream{Stdout, Stderr}).Draw(rt, "stream")
@@ -89,7 +89,7 @@ func TestWhatATaskWritesIsInItsLogByteForByte(t *testing.T) {
 	})
 }
 
-func TestTheLastOfALongLogStays(t *testing.T) {
+func TestWriter_KeepsEndOfLongLog(t *testing.T) {
 	dir := t.TempDir()
 	w := NewWriter(dir, Options{SegmentSize: 10 << 10, Keep: 4})
 	const lines = 20000
@@ -104,13 +104,13 @@ func TestTheLastOfALongLogStays(t *testing.T) {
 		size += info.Size()
 	}
 	if len(files) != 4 || size > 40<<10 || size < 30<<10 {
-		t.Errorf("%d files of %d bytes stay", len(files), size)
+		t.Errorf("%d files of %d bytes are left", len(files), size)
 	}
 	all, gone := records(t, dir)
 	first := all[0]
 	for i, r := range all {
 		if want := fmt.Sprintf("line %d", lines-len(all)+i); string(r.Text) != want {
-			t.Fatalf("%q stands where %q should", r.Text, want)
+			t.Fatalf("got %q, want %q", r.Text, want)
 		}
 	}
 	end, err := segment.Reader{Dir: dir}.Size()
@@ -119,7 +119,7 @@ func TestTheLastOfALongLogStays(t *testing.T) {
 	}
 }
 
-func TestAPromptIsSeenSoon(t *testing.T) {
+func TestWriter_FlushesIncompleteLine(t *testing.T) {
 	dir := t.TempDir()
 	w := NewWriter(dir, Options{})
 	w.Write(Stdout, []byte("name? "), start)
@@ -143,7 +143,7 @@ func TestAPromptIsSeenSoon(t *testing.T) {
 	}
 }
 
-func TestAFullDiskLosesOutputAndSaysSo(t *testing.T) {
+func TestWriter_NotesOutputLostOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, "log")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
@@ -156,7 +156,7 @@ func TestAFullDiskLosesOutputAndSaysSo(t *testing.T) {
 		t.Errorf("dropped %d bytes, not 12", w.DroppedBytes())
 	}
 	os.Remove(blocked)
-	w.Write(Stdout, []byte("lost 3\n"), start.Add(retryAfter/2)) // it is not asked again so soon
+	w.Write(Stdout, []byte("lost 3\n"), start.Add(retryAfter/2)) // not tried again yet
 	w.Write(Stdout, []byte("kept\n"), start.Add(2*retryAfter))
 	w.Close(start.Add(2 * retryAfter))
 	all, _ := records(t, blocked)
@@ -164,11 +164,11 @@ func TestAFullDiskLosesOutputAndSaysSo(t *testing.T) {
 		t.Fatalf("there is %+v", all)
 	}
 	if note := string(all[0].Text); !strings.HasPrefix(note, "18 bytes of output were lost here: ") {
-		t.Errorf("the log says %q", note)
+		t.Errorf("the note is %q", note)
 	}
 }
 
-func TestADiskThatFillsInTheMiddleOfALine(t *testing.T) {
+func TestWriter_DiskFillsWithinLine(t *testing.T) {
 	dir := limited(t, 100<<10)
 	w := NewWriter(dir, Options{SegmentSize: 10 << 20})
 	line := strings.Repeat("x", 99) + "\n"
@@ -176,7 +176,7 @@ func TestADiskThatFillsInTheMiddleOfALine(t *testing.T) {
 		w.Write(Stdout, []byte(strings.Repeat(line, 10)), start)
 	}
 	if w.DroppedBytes() == 0 {
-		t.Fatal("the disk took everything")
+		t.Fatal("the disk accepted everything")
 	}
 	all, _ := records(t, dir)
 	for _, r := range all {

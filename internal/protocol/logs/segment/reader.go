@@ -18,7 +18,7 @@ type Chunk struct {
 	// Offset of the first byte of Data. If it is greater than the requested offset, the bytes
 	// between were removed.
 	Offset int64
-	// Data has whole lines. If empty, there is no more at present.
+	// Data has whole lines. If empty, no more data is available yet.
 	Data []byte
 	// More is set if more can be read at once.
 	More bool

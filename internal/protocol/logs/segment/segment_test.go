@@ -36,7 +36,7 @@ func readAll(t interface{ Fatalf(string, ...any) }, r Reader, offset int64, piec
 	}
 }
 
-func TestReadersSeeWhatWasWritten(t *testing.T) {
+func TestReader_ReadsWrittenLines(t *testing.T) {
 	root := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(root, "")
@@ -96,7 +96,7 @@ func crash(t *rapid.T, dir string, o Options, w *Writer) *Writer {
 	return w
 }
 
-func TestALineThatIsBeingWrittenIsNotRead(t *testing.T) {
+func TestReader_SkipsIncompleteLine(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(segmentPath(dir, "", 0), []byte("whole\nhal"), 0o600); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestALineThatIsBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-func TestALogThatIsNotThereIsEmpty(t *testing.T) {
+func TestReader_MissingLogIsEmpty(t *testing.T) {
 	r := Reader{Dir: filepath.Join(t.TempDir(), "none")}
 	c, err := r.ReadAt(7, make([]byte, 10))
 	if err != nil || c.Offset != 7 || len(c.Data) != 0 || c.More {
@@ -136,7 +136,7 @@ func (d fullDisk) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestAFullDiskTakesWholeLinesOnly(t *testing.T) {
+func TestWriter_FullDiskKeepsWholeLines(t *testing.T) {
 	for room := range 40 {
 		dir := t.TempDir()
 		w := Create(dir, Options{Head: func() []byte { return []byte("head\n") }})
