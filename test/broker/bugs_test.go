@@ -17,36 +17,36 @@ import (
 
 const r1Dispatch = "k8s4r/robots/r1/tasks/dispatch"
 
-// away leaves a session of r1 behind, with one dispatch in it.
-func (s *scene) away() {
+// leaveSession creates a session of r1 with one queued dispatch, and disconnects.
+func (s *setup) leaveSession() {
 	s.t.Helper()
-	p := s.must(s.enter("r1", lasting))
+	p := s.mustConnect(s.connect("r1", withSessionExpiry))
 	if code, err := p.subscribe(r1Dispatch, false); err != nil || code != 1 {
 		s.t.Fatalf("%#x %v", code, err)
 	}
 	_ = p.conn.Close()
-	server := s.must(s.enter("k8s4r-server"))
+	server := s.mustConnect(s.connect("k8s4r-server"))
 	if code, err := server.publish(r1Dispatch, "secret", false); err != nil || code >= 0x80 {
 		s.t.Fatalf("%#x %v", code, err)
 	}
 	_ = server.conn.Close()
 }
 
-// finds what waited for r1, as a connection of its own does.
-func (s *scene) finds() []*packets.Publish {
+// resumeSession returns the messages that were queued for r1.
+func (s *setup) resumeSession() []*packets.Publish {
 	s.t.Helper()
-	p := s.must(s.enter("r1", lasting))
-	heard, err := p.fence()
+	p := s.mustConnect(s.connect("r1", withSessionExpiry))
+	received, err := p.drainMessages()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	_ = p.conn.Close()
-	return heard
+	return received
 }
 
-func onEach(t *testing.T, test func(t *testing.T, s *scene)) {
+func onEach(t *testing.T, test func(t *testing.T, s *setup)) {
 	for name, start := range backends {
-		t.Run(name, func(t *testing.T) { test(t, newScene(t, start(t))) })
+		t.Run(name, func(t *testing.T) { test(t, newSetup(t, start(t))) })
 	}
 }
 
@@ -55,173 +55,173 @@ var backends = map[string]func(*testing.T) backend{
 	"mosquitto": func(t *testing.T) backend { return newDebian(t) },
 }
 
-// mochi-mqtt/server#503: the last will was never asked of the ACL.
+// mochi-mqtt/server#503: the last will was not checked against the ACL.
 func TestMochiBug_WillSkipsACL(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		victim := s.ear(robotHolder("r1"))
-		if p, err := s.enter("r2", leaves(r1Dispatch, "run this", false)); err == nil {
-			p.die()
+	onEach(t, func(t *testing.T, s *setup) {
+		victim := s.connectSubscriber(robotPermissions("r1"))
+		if p, err := s.connect("r2", withWill(r1Dispatch, "run this", false)); err == nil {
+			p.closeWithWill()
 		}
-		if heard, err := victim.fence(); err != nil || len(heard) > 0 {
-			t.Errorf("r1 hears %v, %v", heard, err)
+		if received, err := victim.drainMessages(); err != nil || len(received) > 0 {
+			t.Errorf("r1 received %v, %v", received, err)
 		}
 	})
 }
 
-// As above, with a right that is lost between CONNECT and the end.
+// As above, with a permission that is revoked between CONNECT and the end of the connection.
 func TestRevokedRobot_WillIsNotPublished(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		server := s.ear(serverHolder())
-		robot := s.must(s.enter("r1", leaves("k8s4r/robots/r1/presence", "gone", false)))
+	onEach(t, func(t *testing.T, s *setup) {
+		server := s.connectSubscriber(serverPermissions())
+		robot := s.mustConnect(s.connect("r1", withWill("k8s4r/robots/r1/presence", "gone", false)))
 		s.broker.revoke("r1")
-		robot.untilGone()
-		if heard, err := server.fence(); err != nil || len(heard) > 0 {
-			t.Errorf("the server hears %v, %v", heard, err)
+		robot.awaitClose()
+		if received, err := server.drainMessages(); err != nil || len(received) > 0 {
+			t.Errorf("the server received %v, %v", received, err)
 		}
 	})
 }
 
-// mochi-mqtt/server#504 and eclipse/mosquitto#3553: who comes with the client id
-// of another inherits what waits for that one.
+// mochi-mqtt/server#504 and eclipse/mosquitto#3553: a client with the client ID of another inherited
+// the messages that were queued for it.
 func TestMochiBug_SecondIdentityInheritsSession(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		s.away()
-		if thief, err := s.as("r2", "r1", lasting); err == nil {
-			if heard, err := thief.fence(); err != nil || len(heard) > 0 {
-				t.Errorf("r2 hears %v, %v", heard, err)
+	onEach(t, func(t *testing.T, s *setup) {
+		s.leaveSession()
+		if thief, err := s.connectAs("r2", "r1", withSessionExpiry); err == nil {
+			if received, err := thief.drainMessages(); err != nil || len(received) > 0 {
+				t.Errorf("r2 received %v, %v", received, err)
 			}
 		} else if !errors.Is(err, errRefused) {
 			t.Fatal(err)
 		}
-		if heard := s.finds(); len(heard) != 1 {
-			t.Errorf("r1 finds %d messages, want its own", len(heard))
+		if received := s.resumeSession(); len(received) != 1 {
+			t.Errorf("r1 received %d messages, want its own", len(received))
 		}
 	})
 }
 
-// As above, by the one with the same name after its credential was replaced.
+// As above, by a client with the same name after the credential was replaced.
 func TestNewCredential_InheritsNoSession(t *testing.T) {
 	e := newEmbedded(t)
-	s := newScene(t, e)
-	s.away()
+	s := newSetup(t, e)
+	s.leaveSession()
 	e.renew("r1", "second")
-	if heard := s.finds(); len(heard) != 0 {
-		t.Errorf("the new r1 hears %s", heard[0].Payload)
+	if received := s.resumeSession(); len(received) != 0 {
+		t.Errorf("the new r1 received %s", received[0].Payload)
 	}
 }
 
-// nanomq/nanomq#2333: a login that fails, with a clean start, ends the session
-// of the one that it claims to be.
+// nanomq/nanomq#2333: a failed login with a clean start ended the session of the client with that
+// ID.
 func TestMochiBug_FailedLoginEndsSession(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		s.away()
+	onEach(t, func(t *testing.T, s *setup) {
+		s.leaveSession()
 		s.certs["foreign"] = testca.New(t).NewClientCertificate("r1", time.Hour)
 		s.certs["expired"] = s.broker.authority().NewClientCertificate("r1", -time.Minute)
 		for _, cert := range []string{"foreign", "expired", "none"} {
-			if _, err := s.as(cert, "r1"); !errors.Is(err, errRefused) {
+			if _, err := s.connectAs(cert, "r1"); !errors.Is(err, errRefused) {
 				t.Errorf("r1 with %s certificate: %v", cert, err)
 			}
 		}
-		if p, err := s.as("r2", "r1"); err == nil {
+		if p, err := s.connectAs("r2", "r1"); err == nil {
 			_ = p.conn.Close()
 		}
-		if heard := s.finds(); len(heard) != 1 {
-			t.Errorf("r1 finds %d messages, want one", len(heard))
+		if received := s.resumeSession(); len(received) != 1 {
+			t.Errorf("r1 received %d messages, want one", len(received))
 		}
 	})
 }
 
-// CVE-2018-12546: what was retained stays when the right to say it is gone.
+// CVE-2018-12546: a retained message remained after the permission to publish it was revoked.
 func TestMochiBug_RetainedMessageOutlivesPermission(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		robot := s.must(s.enter("r1"))
-		_, _ = robot.publish("k8s4r/robots/r1/register", "let me in", true)
+	onEach(t, func(t *testing.T, s *setup) {
+		robot := s.mustConnect(s.connect("r1"))
+		_, _ = robot.publish("k8s4r/robots/r1/register", "x", true)
 		s.broker.revoke("r1")
-		if heard, err := s.ear(serverHolder()).fence(); err != nil || len(heard) > 0 {
-			t.Errorf("the server hears %v, %v", heard, err)
+		if received, err := s.connectSubscriber(serverPermissions()).drainMessages(); err != nil || len(received) > 0 {
+			t.Errorf("the server received %v, %v", received, err)
 		}
 	})
 }
 
-// Revocation cuts the connection that stands, within five seconds.
+// Revocation closes the existing connection within five seconds.
 func TestRevocation_ClosesConnections(t *testing.T) {
-	onEach(t, func(t *testing.T, s *scene) {
-		robot := s.must(s.enter("r1", lasting))
+	onEach(t, func(t *testing.T, s *setup) {
+		robot := s.mustConnect(s.connect("r1", withSessionExpiry))
 		gone := make(chan struct{})
-		go func() { robot.untilGone(); close(gone) }()
+		go func() { robot.awaitClose(); close(gone) }()
 		s.broker.revoke("r1")
 		select {
 		case <-gone:
 		case <-time.After(5 * time.Second):
 			t.Error("still connected")
 		}
-		if p, err := s.enter("r1"); err == nil {
-			if code, err := p.publish("k8s4r/robots/r1/register", "let me in", false); err == nil && code < 0x80 {
-				t.Error("it is back")
+		if p, err := s.connect("r1"); err == nil {
+			if code, err := p.publish("k8s4r/robots/r1/register", "x", false); err == nil && code < 0x80 {
+				t.Error("a revoked robot can publish")
 			}
 		}
-		if p, err := s.enter("r2"); err != nil {
-			t.Errorf("and so is r2: %v %v", p, err)
+		if p, err := s.connect("r2"); err != nil {
+			t.Errorf("r2 cannot connect: %v %v", p, err)
 		}
 	})
 }
 
-// A connection lasts no longer than the certificate that it came with.
+// A connection ends when the certificate of its client expires.
 func TestExpiredCertificate_ClosesConnection(t *testing.T) {
 	e := newEmbedded(t)
-	s := newScene(t, e)
+	s := newSetup(t, e)
 	s.certs["r1"] = e.ca.NewClientCertificate("r1", 2*time.Second)
-	robot := s.must(s.enter("r1"))
+	robot := s.mustConnect(s.connect("r1"))
 	const notAuthorized = 0x87
-	if why := robot.untilGone(); why != notAuthorized {
-		t.Errorf("it ends with %#x", why)
+	if reason := robot.awaitClose(); reason != notAuthorized {
+		t.Errorf("disconnected with %#x", reason)
 	}
 }
 
-// Ten thousand CONNECT packets that are wrong in every way leave the broker
-// well, and as large as it was.
+// Ten thousand malformed CONNECT packets neither affect other clients nor increase the memory of the
+// broker.
 func TestMalformedConnect_IsRejected(t *testing.T) {
 	e := newEmbedded(t)
-	s := newScene(t, e)
-	s.listen("")
+	s := newSetup(t, e)
+	s.connectSubscribers("")
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func(n int) {
 		for range n {
-			conn, err := net.DialTimeout("tcp", strings.TrimPrefix(e.URL(), "mqtt://"), patience)
+			conn, err := net.DialTimeout("tcp", strings.TrimPrefix(e.URL(), "mqtt://"), waitTimeout)
 			if err != nil {
 				t.Fatal(err)
 			}
-			spoil(t, conn, malformed(random))
+			sendMalformed(t, conn, malformedConnect(random))
 		}
 	}
-	some(1000) // what the first cost is not growth
-	before := heap()
+	some(1000) // initial allocations do not count as growth
+	before := heapBytes()
 	some(10_000)
-	if after := heap(); after > before+before/10 {
+	if after := heapBytes(); after > before+before/10 {
 		t.Errorf("the heap grew from %d to %d bytes", before, after)
 	}
-	for name, ear := range s.ears {
-		if _, err := ear.fence(); err != nil {
-			t.Errorf("%s is disturbed: %v", name, err)
+	for name, subscriber := range s.subscribers {
+		if _, err := subscriber.drainMessages(); err != nil {
+			t.Errorf("%s was disconnected: %v", name, err)
 		}
 	}
-	s.must(s.enter("r1"))
+	s.mustConnect(s.connect("r1"))
 }
 
-func spoil(t *testing.T, conn net.Conn, packet []byte) {
+func sendMalformed(t *testing.T, conn net.Conn, packet []byte) {
 	t.Helper()
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	_, _ = conn.Write(packet)
 	_ = conn.(*net.TCPConn).CloseWrite()
 	for answer := make([]byte, 64); ; {
 		n, err := conn.Read(answer)
 		var waited net.Error
 		if errors.As(err, &waited) && waited.Timeout() {
-			t.Fatalf("%x is neither answered nor hung up on", packet)
+			t.Fatalf("%x: no response, and the connection is open", packet)
 		}
 		if n >= 4 && answer[0] == 0x20 && answer[3] == 0 {
-			t.Fatalf("%x is welcome", packet)
+			t.Fatalf("%x was accepted", packet)
 		}
 		if err != nil {
 			return
@@ -231,13 +231,13 @@ func spoil(t *testing.T, conn net.Conn, packet []byte) {
 
 // malformed returns a CONNECT of an unauthenticated client with some of its bytes changed, cut off
 // or too long.
-func malformed(random *rand.Rand) []byte {
+func malformedConnect(random *rand.Rand) []byte {
 	var b bytes.Buffer
 	c := &packets.Connect{
 		ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "stranger", KeepAlive: 60, UsernameFlag: true, Username: "u", PasswordFlag: true, Password: []byte("p"),
 		Properties: &packets.Properties{},
 	}
-	leaves("k8s4r/robots/r1/presence", "x", true)(c)
+	withWill("k8s4r/robots/r1/presence", "x", true)(c)
 	_, _ = c.WriteTo(&b)
 	raw := b.Bytes()
 	switch random.IntN(4) {
@@ -254,7 +254,7 @@ func malformed(random *rand.Rand) []byte {
 	return raw
 }
 
-func heap() uint64 {
+func heapBytes() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -14,8 +14,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// registry is the authority of the embedded broker: who has a certificate is
-// who it says, and who has none a legacy agent, if there may be any.
+// registry authenticates clients of the embedded broker: by certificate, or as a legacy agent without
+// one.
 type registry struct {
 	mu          sync.Mutex
 	revoked     map[string]bool
@@ -46,7 +46,7 @@ func (r *registry) Authenticate(p broker.Peer) (broker.Identity, error) {
 	return broker.Identity{Name: name, Role: role, Generation: r.generations[name]}, nil
 }
 
-// embedded is the broker of our own.
+// embedded is the embedded broker.
 type embedded struct {
 	*broker.Broker
 	t        testing.TB
@@ -59,7 +59,7 @@ func newEmbedded(t testing.TB) *embedded {
 	e := &embedded{t: t, ca: testca.New(t), registry: &registry{revoked: map[string]bool{}, generations: map[string]string{}}}
 	e.Broker = broker.New(broker.Config{
 		Listen: "127.0.0.1:0", TLSListen: "127.0.0.1:0", Authenticator: e.registry,
-		Limits: broker.Limits{ConnectRate: 1e6, ConnectBurst: 1e6, PacketRate: 1e6, PacketBurst: 1e6}, // thousands of questions from one address
+		Limits: broker.Limits{ConnectRate: 1e6, ConnectBurst: 1e6, PacketRate: 1e6, PacketBurst: 1e6}, // the matrix connects thousands of times from one address
 		TLS: &tls.Config{
 			Certificates: []tls.Certificate{*e.ca.NewServerCertificate()}, ClientCAs: e.ca.CertPool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
 		},
@@ -68,7 +68,7 @@ func newEmbedded(t testing.TB) *embedded {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := e.Stop(ctx); err != nil {
 			t.Error(err)
@@ -79,12 +79,12 @@ func newEmbedded(t testing.TB) *embedded {
 
 func (e *embedded) authority() *testca.Authority { return e.ca }
 
-func (e *embedded) dialTLS(shown *tls.Certificate) (net.Conn, error) {
-	return dialTLS(e.t, strings.TrimPrefix(e.TLSURL(), "mqtts://"), e.ca, shown)
+func (e *embedded) dialTLS(certificate *tls.Certificate) (net.Conn, error) {
+	return dialTLS(e.t, strings.TrimPrefix(e.TLSURL(), "mqtts://"), e.ca, certificate)
 }
 
 func (e *embedded) dialPlain() (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(e.URL(), "mqtt://"), patience)
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(e.URL(), "mqtt://"), waitTimeout)
 	if err == nil {
 		e.t.Cleanup(func() { conn.Close() })
 	}
@@ -100,7 +100,7 @@ func (e *embedded) revoke(name string) {
 	e.Disconnect(name)
 }
 
-// renew gives a name another credential.
+// renew replaces the credential of a name.
 func (e *embedded) renew(name, generation string) {
 	e.registry.mu.Lock()
 	defer e.registry.mu.Unlock()
@@ -108,4 +108,4 @@ func (e *embedded) renew(name, generation string) {
 }
 
 func (e *embedded) refusesWillsAtOnce() bool { return true }
-func (e *embedded) knowsLegacy() bool        { return true }
+func (e *embedded) supportsLegacy() bool     { return true }

@@ -15,16 +15,16 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// backend is a broker that the matrix is asked of.
+// backend is a broker under test.
 type backend interface {
 	authority() *testca.Authority
-	dialTLS(shown *tls.Certificate) (net.Conn, error) // nil: shows none
+	dialTLS(certificate *tls.Certificate) (net.Conn, error) // nil: none
 	dialPlain() (net.Conn, error)
 	admit(robot string)
 	revoke(name string)
-	// refusesWillsAtOnce, or else only when they are to be published.
+	// refusesWillsAtOnce reports whether a will is checked at CONNECT, or else when it is published.
 	refusesWillsAtOnce() bool
-	knowsLegacy() bool
+	supportsLegacy() bool
 }
 
 const (
@@ -67,120 +67,120 @@ var (
 )
 
 // topics are all that a message may be published to.
-func topics() []string {
+func publishableTopics() []string {
 	return slices.Concat(publishTopics("r1"), subscribeTopics("r1"), publishTopics("r2"), subscribeTopics("r2"), publishTopics("l1"), subscribeTopics("l1"), shared, events, odd)
 }
 
-// holder is a client with permissions: a robot, or the server.
-type holder struct {
-	name   string
-	says   []string
-	hears  []string
-	states []string // what it may have retained
+// permissions are the topics of a client: a robot, the server or the console.
+type permissions struct {
+	name      string
+	publishes []string
+	receives  []string
+	retains   []string // topics with retained messages
 }
 
-func robotHolder(name string) holder {
-	return holder{name: name, says: publishTopics(name), hears: subscribeTopics(name)}
+func robotPermissions(name string) permissions {
+	return permissions{name: name, publishes: publishTopics(name), receives: subscribeTopics(name)}
 }
 
-func legacyHolder(name string) holder {
-	h := robotHolder(name)
-	h.says = append(h.says, shared...)
+func legacyPermissions(name string) permissions {
+	h := robotPermissions(name)
+	h.publishes = append(h.publishes, shared...)
 	return h
 }
 
-// serverHolder may also publish to robots that do not exist.
-func serverHolder() holder {
-	h := holder{name: "k8s4r-server", hears: slices.Clone(shared)}
+// serverPermissions also allow to publish to robots that do not exist.
+func serverPermissions() permissions {
+	h := permissions{name: "k8s4r-server", receives: slices.Clone(shared)}
 	for _, r := range append(robots, "unknown") {
-		h.says = append(h.says, subscribeTopics(r)...)
-		h.hears = append(h.hears, publishTopics(r)...)
-		h.states = append(h.states, "k8s4r/robots/"+r+"/tasks/state")
+		h.publishes = append(h.publishes, subscribeTopics(r)...)
+		h.receives = append(h.receives, publishTopics(r)...)
+		h.retains = append(h.retains, "k8s4r/robots/"+r+"/tasks/state")
 	}
 	return h
 }
 
-// actor is a client that tries everything.
+// actor is a client that tries all actions on all topics.
 type actor struct {
-	name  string
-	may   holder // zero: it may do nothing
-	enter func(...func(*packets.Connect)) (*peer, error)
+	name      string
+	permitted permissions // zero: none
+	connect   func(...func(*packets.Connect)) (*peer, error)
 }
 
-// scene is a broker with all clients that may receive something, and with one that
-// tries everything.
-type scene struct {
-	t      *testing.T
-	broker backend
-	certs  map[string]*tls.Certificate
-	ears   map[string]*peer
-	who    map[string]holder
+// setup is a broker with all clients that may receive messages, and with one that tries all
+// actions.
+type setup struct {
+	t           *testing.T
+	broker      backend
+	certs       map[string]*tls.Certificate
+	subscribers map[string]*peer
+	clients     map[string]permissions
 }
 
-func newScene(t *testing.T, b backend) *scene {
-	s := &scene{t: t, broker: b, certs: map[string]*tls.Certificate{}, ears: map[string]*peer{}, who: map[string]holder{}}
-	server, r1 := serverHolder(), robotHolder("r1")
-	if !b.knowsLegacy() {
+func newSetup(t *testing.T, b backend) *setup {
+	s := &setup{t: t, broker: b, certs: map[string]*tls.Certificate{}, subscribers: map[string]*peer{}, clients: map[string]permissions{}}
+	server, r1 := serverPermissions(), robotPermissions("r1")
+	if !b.supportsLegacy() {
 		// Mosquitto checks the levels of a topic but not their content; the server checks it.
-		r1.says = append(r1.says, ownOdd)
-		server.hears = append(server.hears, ownOdd)
+		r1.publishes = append(r1.publishes, ownOdd)
+		server.receives = append(server.receives, ownOdd)
 	}
-	for _, h := range []holder{server, r1, robotHolder("r2"), {name: "k8s4r-console", says: events}} {
-		s.who[h.name] = h
+	for _, h := range []permissions{server, r1, robotPermissions("r2"), {name: "k8s4r-console", publishes: events}} {
+		s.clients[h.name] = h
 		s.certs[h.name] = b.authority().NewClientCertificate(h.name, time.Hour)
 		if !strings.HasPrefix(h.name, "k8s4r-") {
 			b.admit(h.name)
 		}
 	}
-	if b.knowsLegacy() {
-		s.who["l1"] = legacyHolder("l1")
+	if b.supportsLegacy() {
+		s.clients["l1"] = legacyPermissions("l1")
 	}
 	return s
 }
 
-// as connects with the certificate of one and the client id of another.
-func (s *scene) as(cert, id string, change ...func(*packets.Connect)) (*peer, error) {
+// connectAs connects with the certificate of one and the client id of another.
+func (s *setup) connectAs(cert, id string, change ...func(*packets.Connect)) (*peer, error) {
 	conn, err := s.broker.dialTLS(s.certs[cert])
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := hello(conn, id, change...)
+	p, _, err := connectPeer(conn, id, change...)
 	return p, err
 }
 
-func (s *scene) legacy(change ...func(*packets.Connect)) (*peer, error) {
+func (s *setup) connectLegacy(change ...func(*packets.Connect)) (*peer, error) {
 	conn, err := s.broker.dialPlain()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	p, _, err := hello(conn, "k8s4r-agent-l1", change...)
+	p, _, err := connectPeer(conn, "k8s4r-agent-l1", change...)
 	return p, err
 }
 
-func (s *scene) enter(name string, change ...func(*packets.Connect)) (*peer, error) {
+func (s *setup) connect(name string, change ...func(*packets.Connect)) (*peer, error) {
 	if name == "l1" {
-		return s.legacy(change...)
+		return s.connectLegacy(change...)
 	}
-	return s.as(name, name, change...)
+	return s.connectAs(name, name, change...)
 }
 
-// listen connects all clients but one, with all subscriptions that they may have.
-func (s *scene) listen(but string) {
-	for name, h := range s.who {
+// connectSubscribers connects all clients but one, with all their permitted subscriptions.
+func (s *setup) connectSubscribers(but string) {
+	for name, h := range s.clients {
 		if name != but {
-			s.ears[name] = s.ear(h)
+			s.subscribers[name] = s.connectSubscriber(h)
 		}
 	}
 }
 
-func (s *scene) ear(h holder) *peer {
+func (s *setup) connectSubscriber(h permissions) *peer {
 	s.t.Helper()
-	p := s.must(s.enter(h.name))
+	p := s.mustConnect(s.connect(h.name))
 	s.subscribeAll(p, h)
 	return p
 }
 
-func (s *scene) subscribeAll(p *peer, h holder) {
+func (s *setup) subscribeAll(p *peer, h permissions) {
 	s.t.Helper()
 	for _, filter := range h.filters() {
 		if code, err := p.subscribe(filter, h.name == "k8s4r-server"); err != nil || code != 1 {
@@ -189,16 +189,16 @@ func (s *scene) subscribeAll(p *peer, h holder) {
 	}
 }
 
-// filters are those that the programs use.
-func (h holder) filters() []string {
+// filters returns the filters that the programs subscribe to.
+func (h permissions) filters() []string {
 	if h.name != "k8s4r-server" {
-		return h.hears
+		return h.receives
 	}
 	at := "k8s4r/robots/+"
 	return append(slices.Clone(shared), at+"/register", at+"/heartbeat", at+"/presence", at+"/tasks/+/status", at+"/tasks/+/logs")
 }
 
-func (s *scene) must(p *peer, err error) *peer {
+func (s *setup) mustConnect(p *peer, err error) *peer {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
@@ -207,14 +207,14 @@ func (s *scene) must(p *peer, err error) *peer {
 }
 
 // receiversOf returns the clients that received this text, with the topic.
-func (s *scene) receiversOf(text string) (by []string) {
+func (s *setup) receiversOf(text string) (by []string) {
 	s.t.Helper()
-	for name, ear := range s.ears {
-		heard, err := ear.fence()
+	for name, subscriber := range s.subscribers {
+		received, err := subscriber.drainMessages()
 		if err != nil {
-			s.t.Fatalf("%s is disturbed: %v", name, err)
+			s.t.Fatalf("%s was disconnected: %v", name, err)
 		}
-		for _, m := range heard {
+		for _, m := range received {
 			if string(m.Payload) == text {
 				by = append(by, name)
 			}
@@ -223,10 +223,10 @@ func (s *scene) receiversOf(text string) (by []string) {
 	return by
 }
 
-// count of the cells, by their outcome.
-type count struct{ cells, leaks int }
+// cellCount counts the cells of the matrix, by outcome.
+type cellCount struct{ cells, leaks int }
 
-func (c *count) add(t *testing.T, ok bool, format string, a ...any) {
+func (c *cellCount) addCell(t *testing.T, ok bool, format string, a ...any) {
 	t.Helper()
 	c.cells++
 	if !ok {
@@ -235,16 +235,16 @@ func (c *count) add(t *testing.T, ok bool, format string, a ...any) {
 	}
 }
 
-func matrix(t *testing.T, start func(*testing.T) backend) {
-	var c count
+func testPermissionMatrix(t *testing.T, start func(*testing.T) backend) {
+	var c cellCount
 	for _, name := range actorNames {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, start(t))
+			s := newSetup(t, start(t))
 			a, ok := s.actor(name)
 			if !ok {
-				t.Skip("not of this broker")
+				t.Skip("not supported by this broker")
 			}
-			s.listen(a.may.name)
+			s.connectSubscribers(a.permitted.name)
 			s.tryPublish(a, &c)
 			s.tryWills(a, &c)
 			s.trySubscribe(a, &c)
@@ -252,64 +252,64 @@ func matrix(t *testing.T, start func(*testing.T) backend) {
 	}
 	t.Logf("%d cells, %d leaks", c.cells, c.leaks)
 	if c.cells < 500 {
-		t.Errorf("%d cells are not several hundred", c.cells)
+		t.Errorf("only %d cells, want at least 500", c.cells)
 	}
 }
 
 var actorNames = []string{
 	"the robot itself", "another robot", "the server", "the console", "a legacy agent", "a client without a certificate", "a client in plaintext", "a revoked robot",
-	"a robot whose certificate has expired", "a robot of a foreign authority", "a robot with another's client id", "a robot that calls itself the server",
+	"a robot whose certificate has expired", "a robot of a foreign CA", "a robot with another's client id", "a robot with the client id of the server",
 	"a connection that was taken over", "a robot named by a wildcard", "a robot named by a topic",
 }
 
-// actor makes the one of this name. Who may do something has its own holder.
-func (s *scene) actor(name string) (actor, bool) {
-	with := func(cert, id string, may holder) (actor, bool) {
-		return actor{name, may, func(change ...func(*packets.Connect)) (*peer, error) { return s.as(cert, id, change...) }}, true
+// actor returns the actor of this name, with the permissions of its certificate.
+func (s *setup) actor(name string) (actor, bool) {
+	with := func(cert, id string, permitted permissions) (actor, bool) {
+		return actor{name, permitted, func(change ...func(*packets.Connect)) (*peer, error) { return s.connectAs(cert, id, change...) }}, true
 	}
 	odd := func(cn string, lasts time.Duration, from *testca.Authority, id string) (actor, bool) {
 		s.certs["odd"] = from.NewClientCertificate(cn, lasts)
-		return with("odd", id, holder{})
+		return with("odd", id, permissions{})
 	}
 	own := s.broker.authority()
 	switch name {
 	case "the robot itself":
-		return with("r1", "r1", s.who["r1"])
+		return with("r1", "r1", s.clients["r1"])
 	case "another robot":
-		return with("r2", "r2", s.who["r2"])
+		return with("r2", "r2", s.clients["r2"])
 	case "the server":
-		return with("k8s4r-server", "k8s4r-server", s.who["k8s4r-server"])
+		return with("k8s4r-server", "k8s4r-server", s.clients["k8s4r-server"])
 	case "the console":
-		return with("k8s4r-console", "k8s4r-console", s.who["k8s4r-console"])
+		return with("k8s4r-console", "k8s4r-console", s.clients["k8s4r-console"])
 	case "a legacy agent":
-		return actor{name, s.who["l1"], s.legacy}, s.broker.knowsLegacy()
+		return actor{name, s.clients["l1"], s.connectLegacy}, s.broker.supportsLegacy()
 	case "a client without a certificate":
-		return with("none", "r1", holder{})
+		return with("none", "r1", permissions{})
 	case "a client in plaintext":
-		return actor{name, holder{}, func(change ...func(*packets.Connect)) (*peer, error) {
+		return actor{name, permissions{}, func(change ...func(*packets.Connect)) (*peer, error) {
 			conn, err := s.broker.dialPlain()
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", errRefused, err)
 			}
-			p, _, err := hello(conn, "r1", change...)
+			p, _, err := connectPeer(conn, "r1", change...)
 			return p, err
 		}}, true
 	case "a revoked robot":
 		s.certs["r3"] = own.NewClientCertificate("r3", time.Hour)
 		s.broker.admit("r3")
 		s.broker.revoke("r3")
-		return with("r3", "r3", holder{})
+		return with("r3", "r3", permissions{})
 	case "a robot whose certificate has expired":
 		return odd("r1", -time.Minute, own, "r1")
-	case "a robot of a foreign authority":
+	case "a robot of a foreign CA":
 		return odd("r1", time.Hour, testca.New(s.t), "r1")
 	case "a robot with another's client id":
-		a, ok := with("r2", "r1", s.who["r2"])
+		a, ok := with("r2", "r1", s.clients["r2"])
 		return a, ok
-	case "a robot that calls itself the server":
-		return with("r2", "k8s4r-server", s.who["r2"])
+	case "a robot with the client id of the server":
+		return with("r2", "k8s4r-server", s.clients["r2"])
 	case "a connection that was taken over":
-		return s.takenOver(), true
+		return s.newTakenOverActor(), true
 	case "a robot named by a wildcard":
 		return odd("+", time.Hour, own, "+")
 	case "a robot named by a topic":
@@ -318,66 +318,66 @@ func (s *scene) actor(name string) (actor, bool) {
 	panic(name)
 }
 
-// takenOver is a connection of r1 that another one of r1 has replaced. It keeps
-// its will to itself: a will of the one before is r1's own word.
-func (s *scene) takenOver() actor {
-	return actor{"a connection that was taken over", holder{}, func(change ...func(*packets.Connect)) (*peer, error) {
+// newTakenOverActor returns a connection of r1 that another one of r1 has replaced. It sets no will,
+// because a will of the replaced connection is permitted.
+func (s *setup) newTakenOverActor() actor {
+	return actor{"a connection that was taken over", permissions{}, func(change ...func(*packets.Connect)) (*peer, error) {
 		if len(change) > 0 {
 			return nil, errRefused
 		}
-		old, err := s.enter("r1")
+		old, err := s.connect("r1")
 		if err == nil {
-			s.ears["r1"] = s.ear(s.who["r1"])
+			s.subscribers["r1"] = s.connectSubscriber(s.clients["r1"])
 		}
 		return old, err
 	}}
 }
 
-func (s *scene) tryPublish(a actor, c *count) {
+func (s *setup) tryPublish(a actor, c *cellCount) {
 	for _, retain := range []bool{false, true} {
-		for i, topic := range topics() {
+		for i, topic := range publishableTopics() {
 			text := fmt.Sprintf("%v %d", retain, i)
-			allowed := slices.Contains(a.may.says, topic)
+			allowed := slices.Contains(a.permitted.publishes, topic)
 			if retain {
-				allowed = slices.Contains(a.may.states, topic)
+				allowed = slices.Contains(a.permitted.retains, topic)
 			}
-			p, err := a.enter()
-			if !s.entered(a, err) {
-				c.add(s.t, true, "")
+			p, err := a.connect()
+			if !s.isConnected(a, err) {
+				c.addCell(s.t, true, "")
 				continue
 			}
-			if len(a.may.hears) > 0 && s.own(a) {
-				s.subscribeAll(p, a.may)
+			if len(a.permitted.receives) > 0 && s.hasOwnClientID(a) {
+				s.subscribeAll(p, a.permitted)
 			}
 			code, _ := p.publish(topic, text, retain)
-			heard := s.receiversOf(text)
-			if own, err := p.fence(); err == nil && slices.ContainsFunc(own, func(m *packets.Publish) bool { return string(m.Payload) == text }) {
-				heard = append(heard, "itself")
+			received := s.receiversOf(text)
+			if own, err := p.drainMessages(); err == nil && slices.ContainsFunc(own, func(m *packets.Publish) bool { return string(m.Payload) == text }) {
+				received = append(received, "itself")
 			}
-			c.add(s.t, s.isOutcomeRight(a, topic, allowed, retain, code, heard), "publish on %s, retained %v: answered %#x, heard by %q", topic, retain, code, heard)
+			c.addCell(s.t, s.isOutcomeRight(a, topic, allowed, retain, code, received), "publish on %s, retained %v: reason code %#x, received by %q", topic, retain, code, received)
 			if retain {
-				late := s.lateHearers(a, text)
-				trusted := a.may.name == "k8s4r-server" && !s.refusesRetained() // with all that is the server's to say
-				c.add(s.t, allowed || trusted || len(late) == 0, "retained on %s: heard later by %q", topic, late)
+				late := s.lateReceivers(a, text)
+				trusted := a.permitted.name == "k8s4r-server" && !s.refusesRetained() // and the server may publish any retained message
+				c.addCell(s.t, allowed || trusted || len(late) == 0, "retained on %s: received later by %q", topic, late)
 			}
 			_ = p.conn.Close()
 		}
 	}
 }
 
-// own reports whether an actor connects under its own client id.
-func (s *scene) own(a actor) bool {
-	return !strings.Contains(a.name, "client id") && !strings.Contains(a.name, "calls itself")
+// hasOwnClientID reports whether an actor connects under its own client id.
+func (s *setup) hasOwnClientID(a actor) bool {
+	return !strings.Contains(a.name, "client id")
 }
 
-// entered reports whether the broker accepted the connection. Any error but a refusal fails the
+// isConnected reports whether the broker accepted the connection. Any error but a refusal fails the
 // test.
-func (s *scene) entered(a actor, err error) bool {
+func (s *setup) isConnected(a actor, err error) bool {
 	s.t.Helper()
 	if err != nil && !errors.Is(err, errRefused) {
 		s.t.Fatal(err)
 	}
-	if err != nil && a.may.name != "" && s.own(a) {
+	if err != nil && a.permitted.name != "" && s.hasOwnClientID(a) {
 		s.t.Fatalf("%s is refused: %v", a.name, err)
 	}
 	return err == nil
@@ -385,125 +385,125 @@ func (s *scene) entered(a actor, err error) bool {
 
 // isOutcomeRight reports whether the reason code and the receivers of a message are as the table
 // requires.
-func (s *scene) isOutcomeRight(a actor, topic string, allowed, retain bool, code byte, heard []string) bool {
+func (s *setup) isOutcomeRight(a actor, topic string, allowed, retain bool, code byte, received []string) bool {
 	if !allowed && (!retain || s.refusesRetained()) {
-		return len(heard) == 0 && code >= 0x80 || len(heard) == 0 && a.may.name == ""
+		return len(received) == 0 && code >= 0x80 || len(received) == 0 && a.permitted.name == ""
 	}
-	if !allowed { // and retained: it may pass as any other message does, and is not kept
-		return len(heard) == 0 || slices.Contains(a.may.says, topic)
+	if !allowed { // and retained: it may be delivered as any other message, but not retained
+		return len(received) == 0 || slices.Contains(a.permitted.publishes, topic)
 	}
 	if strings.Contains(topic, "/unknown/") {
-		return len(heard) == 0
+		return len(received) == 0
 	}
 	var want []string
-	for name, h := range s.who {
-		if name != a.may.name && slices.Contains(h.hears, topic) {
+	for name, h := range s.clients {
+		if name != a.permitted.name && slices.Contains(h.receives, topic) {
 			want = append(want, name)
 		}
 	}
-	return slices.Equal(want, heard)
+	return slices.Equal(want, received)
 }
 
-func (s *scene) refusesRetained() bool { return s.broker.refusesWillsAtOnce() }
+func (s *setup) refusesRetained() bool { return s.broker.refusesWillsAtOnce() }
 
-// lateHearers returns the clients that get a retained text when they subscribe again.
-func (s *scene) lateHearers(a actor, text string) (by []string) {
+// lateReceivers returns the clients that get a retained text when they subscribe again.
+func (s *setup) lateReceivers(a actor, text string) (by []string) {
 	s.t.Helper()
-	for name, h := range s.who {
-		if name == a.may.name {
+	for name, h := range s.clients {
+		if name == a.permitted.name {
 			continue
 		}
-		s.ears[name] = s.ear(h)
+		s.subscribers[name] = s.connectSubscriber(h)
 	}
 	return s.receiversOf(text)
 }
 
-func (s *scene) tryWills(a actor, c *count) {
+func (s *setup) tryWills(a actor, c *cellCount) {
 	for _, retain := range []bool{false, true} {
-		for i, topic := range topics() {
+		for i, topic := range publishableTopics() {
 			text := fmt.Sprintf("will %v %d", retain, i)
-			allowed := slices.Contains(a.may.says, topic)
+			allowed := slices.Contains(a.permitted.publishes, topic)
 			if retain {
-				allowed = slices.Contains(a.may.states, topic)
+				allowed = slices.Contains(a.permitted.retains, topic)
 			}
-			p, err := a.enter(leaves(topic, text, retain))
+			p, err := a.connect(withWill(topic, text, retain))
 			if err == nil {
-				p.die()
+				p.closeWithWill()
 			} else if !errors.Is(err, errRefused) {
 				s.t.Fatal(err)
 			}
 			if !allowed {
-				heard := s.receiversOf(text)
-				mayPass := retain && !s.refusesRetained() && slices.Contains(a.may.says, topic)
-				c.add(s.t, len(heard) == 0 || mayPass, "will on %s, retained %v: heard by %q", topic, retain, heard)
-				c.add(s.t, err != nil || !s.broker.refusesWillsAtOnce(), "will on %s, retained %v: accepted at CONNECT", topic, retain)
+				received := s.receiversOf(text)
+				mayPass := retain && !s.refusesRetained() && slices.Contains(a.permitted.publishes, topic)
+				c.addCell(s.t, len(received) == 0 || mayPass, "will on %s, retained %v: received by %q", topic, retain, received)
+				c.addCell(s.t, err != nil || !s.broker.refusesWillsAtOnce(), "will on %s, retained %v: accepted at CONNECT", topic, retain)
 				continue
 			}
-			c.add(s.t, err != nil && !s.own(a) || s.willArrives(topic, text), "will on %s, retained %v: not delivered (%v)", topic, retain, err)
+			c.addCell(s.t, err != nil && !s.hasOwnClientID(a) || s.willArrives(topic, text), "will on %s, retained %v: not delivered (%v)", topic, retain, err)
 		}
 	}
 }
 
 // willArrives blocks until a client receives the will, if any client may.
-func (s *scene) willArrives(topic, text string) bool {
-	heard := false
-	for name := range s.ears {
-		heard = heard || slices.Contains(s.who[name].hears, topic)
+func (s *setup) willArrives(topic, text string) bool {
+	received := false
+	for name := range s.subscribers {
+		received = received || slices.Contains(s.clients[name].receives, topic)
 	}
-	for until := time.Now().Add(patience); heard && time.Now().Before(until); {
+	for until := time.Now().Add(waitTimeout); received && time.Now().Before(until); {
 		if len(s.receiversOf(text)) > 0 {
 			return true
 		}
 	}
-	return !heard
+	return !received
 }
 
-// trySubscribe subscribes where it may not, while all clients publish everything.
-func (s *scene) trySubscribe(a actor, c *count) {
-	for i, filter := range append(topics(), wild...) {
-		p, err := a.enter()
-		if !s.entered(a, err) {
-			c.add(s.t, true, "")
+// trySubscribe subscribes to all filters while all clients publish on all permitted topics.
+func (s *setup) trySubscribe(a actor, c *cellCount) {
+	for i, filter := range append(publishableTopics(), wild...) {
+		p, err := a.connect()
+		if !s.isConnected(a, err) {
+			c.addCell(s.t, true, "")
 			continue
 		}
-		needed := slices.Contains(a.may.filters(), filter)
+		isNeeded := slices.Contains(a.permitted.filters(), filter)
 		code, err := p.subscribe(filter, false)
-		if err == nil && (a.may.name != "k8s4r-server" || needed) { // it may request less than it needs; what it receives is checked below
-			c.add(s.t, needed == (code < 0x80), "subscribe to %s: answered %#x", filter, code)
+		if err == nil && (a.permitted.name != "k8s4r-server" || isNeeded) { // it may request less than it needs; what it receives is checked below
+			c.addCell(s.t, isNeeded == (code < 0x80), "subscribe to %s: reason code %#x", filter, code)
 		}
-		text := fmt.Sprint("news ", i)
+		text := fmt.Sprint("message ", i)
 		s.publishAll(a, p, text)
-		heard, err := p.fence()
-		wrong := slices.DeleteFunc(heard, func(m *packets.Publish) bool { return slices.Contains(a.may.hears, m.Topic) })
-		c.add(s.t, len(wrong) == 0, "subscribed to %s: hears %d messages that are not for it, first on %s", filter, len(wrong), first(wrong))
-		if err == nil && needed && (s.broker.knowsLegacy() || !slices.Contains(shared, filter)) {
-			c.add(s.t, len(heard) > 0, "subscribed to %s: hears nothing", filter)
+		received, err := p.drainMessages()
+		wrong := slices.DeleteFunc(received, func(m *packets.Publish) bool { return slices.Contains(a.permitted.receives, m.Topic) })
+		c.addCell(s.t, len(wrong) == 0, "subscribed to %s: received %d messages without permission, the first on %s", filter, len(wrong), firstTopic(wrong))
+		if err == nil && isNeeded && (s.broker.supportsLegacy() || !slices.Contains(shared, filter)) {
+			c.addCell(s.t, len(received) > 0, "subscribed to %s: received no message", filter)
 		}
 		_ = p.conn.Close()
 	}
 }
 
-func first(heard []*packets.Publish) string {
-	if len(heard) == 0 {
+func firstTopic(received []*packets.Publish) string {
+	if len(received) == 0 {
 		return ""
 	}
-	return heard[0].Topic
+	return received[0].Topic
 }
 
-// publishAll lets all clients publish on all topics that they may, the server also retained.
-func (s *scene) publishAll(a actor, p *peer, text string) {
+// publishAll lets all clients publish on all permitted topics, the server also retained messages.
+func (s *setup) publishAll(a actor, p *peer, text string) {
 	s.t.Helper()
-	speakers := map[string]*peer{a.may.name: p}
-	for name, ear := range s.ears {
-		speakers[name] = ear
+	publishers := map[string]*peer{a.permitted.name: p}
+	for name, subscriber := range s.subscribers {
+		publishers[name] = subscriber
 	}
-	for name, h := range s.who {
-		speaker := speakers[name]
-		if speaker == nil || speaker == p && !s.own(a) {
+	for name, h := range s.clients {
+		publisher := publishers[name]
+		if publisher == nil || publisher == p && !s.hasOwnClientID(a) {
 			continue
 		}
-		for _, topic := range h.says {
-			if code, err := speaker.publish(topic, text, slices.Contains(h.states, topic)); err != nil || code >= 0x80 {
+		for _, topic := range h.publishes {
+			if code, err := publisher.publish(topic, text, slices.Contains(h.retains, topic)); err != nil || code >= 0x80 {
 				s.t.Fatalf("%s cannot publish on %s: %#x, %v", name, topic, code, err)
 			}
 		}
@@ -512,5 +512,5 @@ func (s *scene) publishAll(a actor, p *peer, text string) {
 }
 
 func TestPermissions_EmbeddedBroker(t *testing.T) {
-	matrix(t, func(t *testing.T) backend { return newEmbedded(t) })
+	testPermissionMatrix(t, func(t *testing.T) backend { return newEmbedded(t) })
 }

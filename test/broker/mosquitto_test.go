@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// plugin is where Debian has it.
+// plugin returns the path of the plugin in Debian's package.
 func plugin(t testing.TB) string {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
@@ -27,7 +27,7 @@ func plugin(t testing.TB) string {
 	return found[0]
 }
 
-// debian is the real Mosquitto, as our configuration has it.
+// debian is Debian's Mosquitto with our configuration.
 type debian struct {
 	t       testing.TB
 	ca      *testca.Authority
@@ -48,7 +48,7 @@ func newDebian(t testing.TB) *debian {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Started by root it would become a user who cannot read the files of this test.
+	// Started by root, it would switch to a user that cannot read the files of this test.
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func newDebian(t testing.TB) *debian {
 	}
 	bin, err := exec.LookPath("mosquitto")
 	if err != nil {
-		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+		bin = "/usr/sbin/mosquitto" // may not be in PATH
 	}
 	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
 	p.Start()
@@ -79,15 +79,15 @@ func newDebian(t testing.TB) *debian {
 
 func (d *debian) authority() *testca.Authority { return d.ca }
 
-func (d *debian) dialTLS(shown *tls.Certificate) (net.Conn, error) {
-	return dialTLS(d.t, d.address, d.ca, shown)
+func (d *debian) dialTLS(certificate *tls.Certificate) (net.Conn, error) {
+	return dialTLS(d.t, d.address, d.ca, certificate)
 }
 
 func (d *debian) dialPlain() (net.Conn, error) {
-	return net.DialTimeout("tcp", d.address, patience)
+	return net.DialTimeout("tcp", d.address, waitTimeout)
 }
 
-// admit is idempotent here: r1 is known from the configuration.
+// admit may be repeated: r1 is in the configuration already.
 func (d *debian) admit(robot string) {
 	d.t.Helper()
 	d.control(mosquitto.AdmitCommands(robot))
@@ -98,7 +98,7 @@ func (d *debian) revoke(name string) {
 	d.control(mosquitto.RevokeCommands(name))
 }
 
-// control says something to the plugin, as an operator.
+// control sends commands to the plugin, as an operator.
 func (d *debian) control(command []byte, err error) {
 	d.t.Helper()
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *debian) control(command []byte, err error) {
 		d.t.Fatal(err)
 	}
 	defer conn.Close()
-	p, _, err := hello(conn, mosquitto.AdminName)
+	p, _, err := connectPeer(conn, mosquitto.AdminName)
 	if err != nil {
 		d.t.Fatalf("%v\n%s", err, d.log())
 	}
@@ -119,34 +119,34 @@ func (d *debian) control(command []byte, err error) {
 }
 
 func (d *debian) refusesWillsAtOnce() bool { return false }
-func (d *debian) knowsLegacy() bool        { return false }
+func (d *debian) supportsLegacy() bool     { return false }
 
 func TestPermissions_Mosquitto(t *testing.T) {
-	matrix(t, func(t *testing.T) backend { return newDebian(t) })
+	testPermissionMatrix(t, func(t *testing.T) backend { return newDebian(t) })
 }
 
 // A client with the server's certificate, stolen from its pod, cannot change permissions.
 func TestMosquitto_ServerCannotChangePermissions(t *testing.T) {
 	d := newDebian(t)
-	s := newScene(t, d)
-	robot := s.ear(robotHolder("r1"))
-	server := s.must(s.enter("k8s4r-server"))
+	s := newSetup(t, d)
+	robot := s.connectSubscriber(robotPermissions("r1"))
+	server := s.mustConnect(s.connect("k8s4r-server"))
 	for name, command := range map[string]func(string) ([]byte, error){"admit r3": mosquitto.AdmitCommands, "revoke r1": mosquitto.RevokeCommands} {
-		said, err := command(name[len(name)-2:])
+		commands, err := command(name[len(name)-2:])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, err := server.publish(mosquitto.ControlTopic, string(said), false); err != nil || code < 0x80 {
-			t.Errorf("%s: answered %#x, %v", name, code, err)
+		if code, err := server.publish(mosquitto.ControlTopic, string(commands), false); err != nil || code < 0x80 {
+			t.Errorf("%s: reason code %#x, %v", name, code, err)
 		}
 	}
-	if _, err := robot.fence(); err != nil {
-		t.Errorf("r1 is cut off: %v", err)
+	if _, err := robot.drainMessages(); err != nil {
+		t.Errorf("r1 was disconnected: %v", err)
 	}
 	s.certs["r3"] = d.ca.NewClientCertificate("r3", time.Hour)
-	stranger := s.must(s.enter("r3"))
-	if code, err := stranger.publish("k8s4r/robots/r3/register", "x", false); err == nil && code < 0x80 {
-		t.Errorf("r3 may speak: %#x", code)
+	unknown := s.mustConnect(s.connect("r3"))
+	if code, err := unknown.publish("k8s4r/robots/r3/register", "x", false); err == nil && code < 0x80 {
+		t.Errorf("r3 may publish: %#x", code)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestMosquitto_LimitsConnections(t *testing.T) {
 	}
 	conf := string(files[mosquitto.ConfFile])
 	listener, bound := strings.Index(conf, "\nlistener "), strings.Index(conf, "\nmax_connections 16384\n")
-	if listener < 0 || bound < listener { // what stands before no listener is of none
+	if listener < 0 || bound < listener { // settings before the first listener have no effect
 		t.Errorf("%s", conf)
 	}
 }

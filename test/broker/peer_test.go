@@ -13,21 +13,21 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// patience is how long a broker may take for what it must do.
-const patience = 30 * time.Second
+// waitTimeout bounds the time that a broker may take for anything.
+const waitTimeout = 30 * time.Second
 
-// peer speaks MQTT 5 packet by packet, for what no client library would do.
+// peer sends and reads single MQTT 5 packets, for what client libraries do not support.
 type peer struct {
-	conn   net.Conn
-	lastID uint16
-	heard  []*packets.Publish // since the last fence
+	conn     net.Conn
+	lastID   uint16
+	received []*packets.Publish // since the last drainMessages
 }
 
 // errRefused: the broker rejected the connection.
 var errRefused = errors.New("refused")
 
-// hello says CONNECT, and fails with errRefused if it is not welcome.
-func hello(conn net.Conn, id string, change ...func(*packets.Connect)) (*peer, *packets.Connack, error) {
+// connectPeer sends CONNECT and returns errRefused if the broker rejects it.
+func connectPeer(conn net.Conn, id string, change ...func(*packets.Connect)) (*peer, *packets.Connack, error) {
 	p := &peer{conn: conn}
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: id, CleanStart: true, KeepAlive: 600, Properties: &packets.Properties{}}
 	for _, f := range change {
@@ -51,12 +51,12 @@ func hello(conn net.Conn, id string, change ...func(*packets.Connect)) (*peer, *
 	return p, ack, nil
 }
 
-func lasting(c *packets.Connect) {
+func withSessionExpiry(c *packets.Connect) {
 	seconds := uint32(3600)
 	c.CleanStart, c.Properties.SessionExpiryInterval = false, &seconds
 }
 
-func leaves(topic, text string, retain bool) func(*packets.Connect) {
+func withWill(topic, text string, retain bool) func(*packets.Connect) {
 	return func(c *packets.Connect) {
 		c.WillFlag, c.WillQOS, c.WillTopic, c.WillMessage, c.WillRetain = true, 1, topic, []byte(text), retain
 		c.WillProperties = &packets.Properties{}
@@ -64,17 +64,17 @@ func leaves(topic, text string, retain bool) func(*packets.Connect) {
 }
 
 func (p *peer) send(c packets.Packet) error {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(patience))
+	_ = p.conn.SetWriteDeadline(time.Now().Add(waitTimeout))
 	_, err := c.WriteTo(p.conn)
 	return err
 }
 
 func (p *peer) read() (*packets.ControlPacket, error) {
-	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = p.conn.SetReadDeadline(time.Now().Add(waitTimeout))
 	return packets.ReadPacket(p.conn)
 }
 
-// await reads up to a packet of this type, and takes in the messages before it.
+// await reads up to a packet of this type, and records the messages before it.
 func (p *peer) await(kind byte) (*packets.ControlPacket, error) {
 	for {
 		pk, err := p.read()
@@ -82,7 +82,7 @@ func (p *peer) await(kind byte) (*packets.ControlPacket, error) {
 			return nil, err
 		}
 		if m, ok := pk.Content.(*packets.Publish); ok {
-			p.heard = append(p.heard, m)
+			p.received = append(p.received, m)
 			if m.QoS > 0 {
 				if err := p.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}}); err != nil {
 					return nil, err
@@ -97,18 +97,18 @@ func (p *peer) await(kind byte) (*packets.ControlPacket, error) {
 	}
 }
 
-// fence returns all messages since the previous fence, including those that the broker had queued
+// drainMessages returns all messages since the previous call, including those that the broker had queued
 // before it read the ping.
-func (p *peer) fence() ([]*packets.Publish, error) {
+func (p *peer) drainMessages() ([]*packets.Publish, error) {
 	if err := p.send(&packets.Pingreq{}); err != nil {
 		return nil, err
 	}
 	if _, err := p.await(packets.PINGRESP); err != nil {
 		return nil, err
 	}
-	heard := p.heard
-	p.heard = nil
-	return heard, nil
+	received := p.received
+	p.received = nil
+	return received, nil
 }
 
 func (p *peer) nextID() uint16 {
@@ -116,7 +116,7 @@ func (p *peer) nextID() uint16 {
 	return p.lastID
 }
 
-// publish returns the reason code of the answer.
+// publish returns the reason code of the response.
 func (p *peer) publish(topic, text string, retain bool) (byte, error) {
 	err := p.send(&packets.Publish{Topic: topic, QoS: 1, Retain: retain, PacketID: p.nextID(), Payload: []byte(text), Properties: &packets.Properties{}})
 	if err != nil {
@@ -129,8 +129,8 @@ func (p *peer) publish(topic, text string, retain bool) (byte, error) {
 	return pk.Content.(*packets.Puback).ReasonCode, nil
 }
 
-// subscribe returns the reason code of the answer. As the server does, it asks
-// for no retained messages if fresh.
+// subscribe returns the reason code of the response. If fresh is set, it requests no retained
+// messages, as the server does.
 func (p *peer) subscribe(filter string, fresh bool) (byte, error) {
 	o := packets.SubOptions{Topic: filter, QoS: 1}
 	if fresh {
@@ -146,37 +146,37 @@ func (p *peer) subscribe(filter string, fresh bool) (byte, error) {
 	return pk.Content.(*packets.Suback).Reasons[0], nil
 }
 
-// die closes the connection so that its will is published, and waits until the broker has noticed.
-func (p *peer) die() {
-	const withWill = 4
-	if p.send(&packets.Disconnect{ReasonCode: withWill, Properties: &packets.Properties{}}) == nil {
-		p.untilGone()
+// closeWithWill closes the connection so that its will is published, and waits until the broker has noticed.
+func (p *peer) closeWithWill() {
+	const disconnectWithWill = 4
+	if p.send(&packets.Disconnect{ReasonCode: disconnectWithWill, Properties: &packets.Properties{}}) == nil {
+		p.awaitClose()
 	}
 }
 
-// untilGone reads to the end of the connection and returns the broker's reason code, or 0 if it
+// awaitClose reads to the end of the connection and returns the broker's reason code, or 0 if it
 // sent none.
-func (p *peer) untilGone() (why byte) {
+func (p *peer) awaitClose() (reason byte) {
 	for {
 		pk, err := p.read()
 		if err != nil {
 			_ = p.conn.Close()
-			return why
+			return reason
 		}
 		if d, ok := pk.Content.(*packets.Disconnect); ok {
-			why = d.ReasonCode
+			reason = d.ReasonCode
 		}
 	}
 }
 
-func dialTLS(t testing.TB, address string, ca *testca.Authority, shown *tls.Certificate) (net.Conn, error) {
+func dialTLS(t testing.TB, address string, ca *testca.Authority, certificate *tls.Certificate) (net.Conn, error) {
 	t.Helper()
 	c := &tls.Config{RootCAs: ca.CertPool(), MinVersion: tls.VersionTLS13}
-	if shown != nil {
-		// Whatever the broker asks for, so that one of a foreign authority is shown too.
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }
+	if certificate != nil {
+		// Independent of the CAs that the broker requests, so that one of a foreign CA is presented, too.
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, c)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", address, c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
