@@ -1,4 +1,4 @@
-// Package web carries the console's pages, as Vite has built them from the sources beside this file.
+// Package web embeds the console's pages, which Vite builds from the sources in this folder.
 package web
 
 import (
@@ -6,22 +6,23 @@ import (
 	"io/fs"
 )
 
-// dist holds one page that says what to do where nothing was built, so that Go compiles without Node.
+// dist always contains unbuilt.html, so that Go compiles without Node.
 //
 //go:embed all:dist
 var dist embed.FS
 
-// Dist is what was built: index.html, icon.svg, assets/, whose names carry a hash of what is in them, so that browsers
-// may keep them for good, and packages.json, the npm packages that are bundled into them. Where nothing was built it has only unbuilt.html, which says how to.
+// Dist returns the build: index.html, icon.svg, packages.json (the bundled npm packages), and
+// assets/, whose file names contain a hash of the content, so that browsers may cache them forever.
+// If the pages are not built, it contains only unbuilt.html, with instructions.
 func Dist() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {
-		panic(err) // cannot be: the name is a valid one
+		panic(err) // a programming error: the path is constant
 	}
 	return sub
 }
 
-// Built tells whether Dist has the console's pages.
+// Built reports whether Dist contains the console's pages.
 func Built() bool {
 	_, err := fs.Stat(Dist(), "index.html")
 	return err == nil

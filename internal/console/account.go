@@ -20,12 +20,12 @@ type me struct {
 	// Archive reports whether the console has an archive.
 	Archive bool `json:"archive"`
 	// Position is the position in the event stream before this request.
-	Position string `json:"position" doc:"Who loads lists after this answer and follows the events since this position misses nothing"`
+	Position string `json:"position" doc:"Position in the event stream. A client that loads lists after this response and follows the events since this position misses nothing"`
 }
 
 type tokenIn struct {
 	Body struct {
-		Token string `json:"token" doc:"A token for the API server, such as kubectl create token prints"`
+		Token string `json:"token" doc:"Token for the API server, for example from kubectl create token"`
 	}
 }
 
@@ -34,9 +34,9 @@ type cookieOut struct {
 }
 
 func (s *Server) registerSession(api huma.API) {
-	addRead(s, api, "/me", "whoami", "Who calls, and the namespaces they see", s.getMe)
+	addRead(s, api, "/me", "whoami", "The caller, and the namespaces that the caller can see", s.getMe)
 	huma.Register(api, huma.Operation{
-		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Keep a token in a cookie of the browser", DefaultStatus: http.StatusNoContent,
+		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Sign in: store a token in a cookie of the browser", DefaultStatus: http.StatusNoContent,
 		Security: []map[string][]string{}, Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *tokenIn) (*cookieOut, error) {
 		if err := s.checkToken(ctx, in.Body.Token); err != nil {
@@ -45,7 +45,7 @@ func (s *Server) registerSession(api huma.API) {
 		return &cookieOut{*newSessionCookie(requestOf(ctx), in.Body.Token)}, nil
 	})
 	huma.Register(api, huma.Operation{
-		OperationID: "sign-out", Method: http.MethodDelete, Path: prefix + "/session", Summary: "Forget the token", DefaultStatus: http.StatusNoContent,
+		OperationID: "sign-out", Method: http.MethodDelete, Path: prefix + "/session", Summary: "Sign out: delete the cookie", DefaultStatus: http.StatusNoContent,
 		Security: []map[string][]string{},
 	}, func(ctx context.Context, _ *struct{}) (*cookieOut, error) {
 		return &cookieOut{*newSessionCookie(requestOf(ctx), "")}, nil
@@ -54,7 +54,7 @@ func (s *Server) registerSession(api huma.API) {
 
 func (s *Server) getMe(ctx context.Context, _ *struct{}) (*me, error) {
 	c := callerOf(ctx)
-	at := s.world.Ring().Position()
+	at := s.store.Ring().Position()
 	out := &me{Position: at, User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
 	sees, err := s.visibleScope(ctx, row.Tasks, "")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +33,7 @@ type actionsIn struct {
 		Action   verb     `json:"action"`
 		Items    []target `json:"items" minItems:"1" maxItems:"1000"`
 		Priority *int32   `json:"priority,omitempty" minimum:"0" maximum:"100"`
-		DryRun   bool     `json:"dryRun,omitempty" doc:"Say what would happen, and change nothing"`
+		DryRun   bool     `json:"dryRun,omitempty" doc:"Report what would happen, without changing anything"`
 	}
 }
 
@@ -54,13 +55,13 @@ type actionsOut struct {
 type action struct {
 	Action verb   `json:"action"`
 	Label  string `json:"label"`
-	// Danger is set for actions that stop or remove something.
-	Danger bool `json:"destructive"`
+	// Destructive is set for actions that stop or remove something.
+	Destructive bool `json:"destructive"`
 }
 
 func (s *Server) registerActions(api huma.API) {
 	huma.Register(api, huma.Operation{
-		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Ask something of objects, or what it would do", Errors: []int{400, 401, 503},
+		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Apply an action to objects, or report what it would do", Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *actionsIn) (*body[actionsOut], error) {
 		out, err := s.postActions(ctx, in)
 		if err != nil {
@@ -73,7 +74,7 @@ func (s *Server) registerActions(api huma.API) {
 func (s *Server) postActions(ctx context.Context, in *actionsIn) (*actionsOut, error) {
 	b := &in.Body
 	if (b.Action == actPriority) != (b.Priority != nil) {
-		return nil, apierrors.NewBadRequest("priority: goes with the action priority, from 0 to 100")
+		return nil, apierrors.NewBadRequest("priority: required for the action priority, from 0 to 100, and not allowed for other actions")
 	}
 	c, err := s.callerClient(callerOf(ctx))
 	if err != nil {
@@ -106,22 +107,22 @@ func (d *executor) runAll(ctx context.Context, items []target, results []result)
 	batches := map[types.NamespacedName][]int{}
 	for i, t := range items {
 		if d.action == actRequeue && t.Kind == string(row.Tasks) {
-			if job := d.jobOf(ctx, t); job != "" {
+			if job := d.findJob(ctx, t); job != "" {
 				key := types.NamespacedName{Namespace: t.Namespace, Name: job}
 				batches[key] = append(batches[key], i)
 				continue
 			}
 		}
-		said, err := d.runOne(ctx, t)
-		results[i].setOutcome(said, err)
+		message, err := d.runOne(ctx, t)
+		results[i].setOutcome(message, err)
 	}
 	for _, job := range slices.SortedFunc(maps.Keys(batches), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		d.requeueTasks(ctx, job, items, batches[job], results)
 	}
 }
 
-func (r *result) setOutcome(said string, err error) {
-	r.OK, r.Message = err == nil, said
+func (r *result) setOutcome(message string, err error) {
+	r.OK, r.Message = err == nil, message
 	if err == nil {
 		return
 	}
@@ -139,9 +140,9 @@ func (d *executor) runOne(ctx context.Context, t target) (string, error) {
 	if d.action == actDelete {
 		return d.deleteTarget(ctx, k, t, o)
 	}
-	is := deeds[k][d.action]
+	is := actionRules[k][d.action]
 	if is.do == nil {
-		return "", fmt.Errorf("%s cannot be asked of %s", d.action, t.Kind)
+		return "", fmt.Errorf("action %s is not available for %s", d.action, t.Kind)
 	}
 	return is.do(ctx, d, t)
 }
@@ -153,7 +154,7 @@ func (d *executor) readTarget(ctx context.Context, t target, o client.Object) er
 		return err
 	}
 	if t.UID != "" && string(o.GetUID()) != t.UID {
-		return fmt.Errorf("%s %s is another one now: the one that was meant is gone", t.Kind, t.Name)
+		return fmt.Errorf("%s %s has another UID than requested: the object was deleted and created again", t.Kind, t.Name)
 	}
 	return nil
 }
@@ -170,7 +171,7 @@ func (d *executor) deleteTarget(ctx context.Context, k row.Kind, t target, o cli
 	if err := d.c.Delete(ctx, o, opts...); err != nil {
 		return "", err
 	}
-	return d.chooseTense("is deleted", "will be deleted") + describeConsequence(actDelete, d.s.world.Get(k, t.Namespace, t.Name)), nil
+	return d.chooseTense("deleted", "will be deleted") + describeConsequence(actDelete, d.s.store.Get(k, t.Namespace, t.Name)), nil
 }
 
 // chooseTense returns done, or would for a dry run.
@@ -181,35 +182,39 @@ func (d *executor) chooseTense(done, would string) string {
 	return done
 }
 
+// partNouns name the parts that the progress of a kind counts.
+var partNouns = map[row.Kind]string{row.Jobs: "task", row.TaskGroups: "task", row.JobFlows: "step", row.VCJobs: "Pod", row.RayClusters: "Pod"}
+
 // describeConsequence describes how an action affects the running and pending parts of an object.
 func describeConsequence(action verb, i *watch.Item) string {
 	if i == nil || i.Row.Progress == nil {
 		return ""
 	}
-	p := i.Row.Progress
-	running, waiting := formatCount(p.Running, "that runs is stopped", "that run are stopped"), formatCount(p.Waiting, "that waits is called off", "that wait are called off")
+	running, pending := "will be stopped", "will be canceled"
 	switch action {
 	case actPause:
-		running, waiting = formatCount(p.Running, "that runs goes on to its end", "that run go on to their end"), formatCount(p.Waiting, "that waits is held back", "that wait are held back")
+		running, pending = "will continue to the end", "will be held back"
 	case actCancel, actDelete:
 	default:
 		return ""
 	}
-	switch {
-	case running != "" && waiting != "":
-		return "; of its parts " + running + ", " + waiting
-	case running+waiting != "":
-		return "; of its parts " + running + waiting
+	var parts []string
+	noun := cmp.Or(partNouns[i.Row.Kind], "part")
+	if n := i.Row.Progress.Running; n > 0 {
+		parts = append(parts, formatCount(n, "running "+noun)+" "+running)
 	}
-	return ""
+	if n := i.Row.Progress.Waiting; n > 0 {
+		parts = append(parts, formatCount(n, "pending "+noun)+" "+pending)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(parts, " and ")
 }
 
-func formatCount(n int32, one, more string) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return "one " + one
+func formatCount(n int32, noun string) string {
+	if n == 1 {
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %s", n, more)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

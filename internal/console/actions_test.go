@@ -33,18 +33,18 @@ func TestDescribeConsequence_CountsAffectedParts(t *testing.T) {
 		want             string
 	}{
 		{actCancel, 0, 0, ""},
-		{actCancel, 1, 0, "; of its parts one that runs is stopped"},
-		{actCancel, 0, 1, "; of its parts one that waits is called off"},
-		{actCancel, 3, 2, "; of its parts 3 that run are stopped, 2 that wait are called off"},
-		{actDelete, 1, 12, "; of its parts one that runs is stopped, 12 that wait are called off"},
-		{actPause, 3, 0, "; of its parts 3 that run go on to their end"},
-		{actPause, 0, 2, "; of its parts 2 that wait are held back"},
-		{actPause, 1, 1, "; of its parts one that runs goes on to its end, one that waits is held back"},
+		{actCancel, 1, 0, "; 1 running task will be stopped"},
+		{actCancel, 0, 1, "; 1 pending task will be canceled"},
+		{actCancel, 3, 2, "; 3 running tasks will be stopped and 2 pending tasks will be canceled"},
+		{actDelete, 1, 12, "; 1 running task will be stopped and 12 pending tasks will be canceled"},
+		{actPause, 3, 0, "; 3 running tasks will continue to the end"},
+		{actPause, 0, 2, "; 2 pending tasks will be held back"},
+		{actPause, 1, 1, "; 1 running task will continue to the end and 1 pending task will be held back"},
 		{actResume, 3, 2, ""},
 		{actRequeue, 3, 2, ""},
 		{actPriority, 3, 2, ""},
 	} {
-		item := &watch.Item{Row: &row.Row{Progress: &row.Progress{Total: 20, Running: c.running, Waiting: c.waiting, Done: 4, Failed: 1}}}
+		item := &watch.Item{Row: &row.Row{Kind: row.Jobs, Progress: &row.Progress{Total: 20, Running: c.running, Waiting: c.waiting, Done: 4, Failed: 1}}}
 		if got := describeConsequence(c.action, item); got != c.want {
 			t.Errorf("%s with %d running and %d waiting: got %q, want %q", c.action, c.running, c.waiting, got, c.want)
 		}
@@ -128,10 +128,10 @@ func TestListActions_FollowsState(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := c.object.DeepCopyObject()
 			var got []string
-			for _, a := range NewServer(Parts{}).listActions(newFakeWorld(c.object).items[0]) {
+			for _, a := range NewServer(Parts{}).listActions(newFakeStore(c.object).items[0]) {
 				got = append(got, string(a.Action))
-				if destructive := slices.Contains([]verb{actDrain, actCancel, actDelete}, a.Action); a.Danger != destructive {
-					t.Errorf("%s: destructive is %t", a.Action, a.Danger)
+				if destructive := slices.Contains([]verb{actDrain, actCancel, actDelete}, a.Action); a.Destructive != destructive {
+					t.Errorf("%s: destructive is %t", a.Action, a.Destructive)
 				}
 			}
 			if text := strings.Join(got, " "); text != c.want {
@@ -198,8 +198,8 @@ func TestRunAll_PatchesSpec(t *testing.T) {
 		message      string
 		before, want string
 	}{
-		{actPause, busy, "pause requested; of its parts 2 that run go on to their end, one that waits is held back", `"" false false`, `"paused" false false`},
-		{actCancel, busy, "cancel requested; of its parts 2 that run are stopped, one that waits is called off", `"" false false`, `"canceled" false false`},
+		{actPause, busy, "pause requested; 2 running tasks will continue to the end and 1 pending task will be held back", `"" false false`, `"paused" false false`},
+		{actCancel, busy, "cancel requested; 2 running tasks will be stopped and 1 pending task will be canceled", `"" false false`, `"canceled" false false`},
 		{actPriority, busy, "priority set to 80", `"" false false`, `"" false true`},
 		{actRequeue, jobIn("j", "completed"), "requeue of all tasks requested", `"" false false`, `"" true false`},
 		{actDrain, &v1alpha1.Robot{ObjectMeta: metaOf("r")}, "drain requested", "false false", "false true"},
@@ -238,9 +238,9 @@ func TestRunAll_ReportsEachResult(t *testing.T) {
 		"a true: pause requested",
 		`missing false: jobs.robot.k8s4r.io "missing" not found`,
 		"done false: job done is completed; allowed actions: requeue",
-		"b false: jobs b is another one now: the one that was meant is gone",
+		"b false: jobs b has another UID than requested: the object was deleted and created again",
 		"c true: pause requested",
-		"p false: pause cannot be asked of pods",
+		"p false: action pause is not available for pods",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -252,13 +252,13 @@ func TestRunAll_DeletesOnlyMeantObject(t *testing.T) {
 	items[1].UID = "of an earlier object"
 	busy := jobIn("a", "running")
 	busy.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 1, RunningTasks: 1}
-	for dry, want := range map[bool]string{true: "a true: will be deleted; of its parts one that runs is stopped", false: "a true: is deleted; of its parts one that runs is stopped"} {
+	for dry, want := range map[bool]string{true: "a true: will be deleted; 1 running task will be stopped", false: "a true: deleted; 1 running task will be stopped"} {
 		got, stored := runActions(t, executor{action: actDelete, dry: dry}, items, busy, jobIn("b", "running"))
 		var left v1alpha1.JobList
 		if err := stored.List(t.Context(), &left); err != nil {
 			t.Fatal(err)
 		}
-		if got[0] != want || got[1] != "b false: jobs b is another one now: the one that was meant is gone" || len(left.Items) != map[bool]int{true: 2, false: 1}[dry] {
+		if got[0] != want || got[1] != "b false: jobs b has another UID than requested: the object was deleted and created again" || len(left.Items) != map[bool]int{true: 2, false: 1}[dry] {
 			t.Errorf("dry run %t: %q, %d jobs are left", dry, got, len(left.Items))
 		}
 	}
@@ -302,8 +302,8 @@ func TestRunAll_SendsCommandsToVCJobs(t *testing.T) {
 		{actPause, "", "AbortJob", "f-a true: pause requested"},
 		{actResume, batchv1.JobAborted, "ResumeJob", "f-a true: resume requested"},
 		{actCancel, batchv1.JobAborted, "TerminateJob", "f-a true: cancel requested"},
-		{actCancel, batchv1.JobCompleted, "", "f-a false: job f-a is Completed: cancel is possible when it is Pending, Running, Restarting, Aborted"},
-		{actResume, batchv1.JobRunning, "", "f-a false: job f-a is Running: resume is possible when it is Aborted"},
+		{actCancel, batchv1.JobCompleted, "", "f-a false: job f-a is Completed; cancel is allowed in: Pending, Running, Restarting, Aborted"},
+		{actResume, batchv1.JobRunning, "", "f-a false: job f-a is Running; resume is allowed in: Aborted"},
 	} {
 		t.Run(fmt.Sprint(c.action, c.phase), func(t *testing.T) {
 			for _, dry := range []bool{true, false} {
@@ -319,7 +319,7 @@ func TestRunAll_SendsCommandsToVCJobs(t *testing.T) {
 	}
 	t.Run("resume of a flow resumes its aborted jobs", func(t *testing.T) {
 		got, stored := runActions(t, executor{action: actResume}, on(row.JobFlows, "f"), abortedFlow(), vcjobIn("f-a", batchv1.JobAborted))
-		if got[0] != "f true: resume requested of the jobs that were aborted" || sentCommands(t, stored) != "ResumeJob" {
+		if got[0] != "f true: resume requested for the aborted jobs" || sentCommands(t, stored) != "ResumeJob" {
 			t.Errorf("got %q, sent %q", got, sentCommands(t, stored))
 		}
 	})

@@ -61,8 +61,8 @@ func (s *Server) toAPIError(err error) error {
 	case errors.Is(err, context.Canceled):
 		return newStatus(499, "the request was canceled")
 	case !errors.As(err, &known):
-		s.log.Error(err, "answer a request")
-		known = apierrors.NewInternalError(errors.New("it is in the console's log"))
+		s.log.Error(err, "Request failed")
+		known = apierrors.NewInternalError(errors.New("see the console's log"))
 	}
 	is := known.Status()
 	is.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -74,7 +74,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	c := huma.DefaultConfig("K8s4r console", version.Version)
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = prefix+"/openapi", "", ""
 	c.CreateHooks = nil // no $schema in responses
-	c.Info.Description = "What K8s4r runs and has run, live and archived. Every answer holds only what its caller may list or get; every change goes to the API server as its caller."
+	c.Info.Description = "Live and archived objects of K8s4r. Every response contains only what the caller may list or get. Every change is sent to the API server with the permissions of the caller."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer"},
 		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie},

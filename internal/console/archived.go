@@ -50,7 +50,7 @@ func (s *Server) listMerged(ctx context.Context, in *listIn, sees scope, matches
 
 // isLive reports whether the API server still has the object of an archived row.
 func (s *Server) isLive(r *row.Row) bool {
-	i := s.world.Get(r.Kind, r.Namespace, r.Name)
+	i := s.store.Get(r.Kind, r.Namespace, r.Name)
 	return i != nil && i.Row.UID == r.UID
 }
 
@@ -107,8 +107,8 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 	if len(in.State) > 0 {
 		f.Phase = in.State[0]
 	}
-	if len(in.Tone) > 0 {
-		f.Outcome = outcomes[row.Tone(in.Tone[0])]
+	if len(in.Severity) > 0 {
+		f.Outcome = outcomes[row.Severity(in.Severity[0])]
 	}
 	if in.Job != "" {
 		labels[v1alpha1.LabelJob] = in.Job
@@ -141,13 +141,13 @@ func (s *Server) archiveCan(in *listIn, is kind) error {
 	}
 	switch {
 	case is.archived == "":
-		return no("kind %s is not archived; ask with scope=live", in.Kind)
+		return no("kind %s is not archived; use scope=live", in.Kind)
 	case in.Sort != "-created" && in.Sort != "name": // name is the default
-		return no("sort=%s: with the archive only -created is possible", in.Sort)
-	case len(in.State) > 1 || len(in.Tone) > 1:
-		return no("state, tone: with the archive one of each is possible")
-	case len(in.Tone) == 1 && outcomes[row.Tone(in.Tone[0])] == "":
-		return no("severity=%s: with the archive good, bad and gone are possible", in.Tone[0])
+		return no("sort=%s: the archive supports only -created", in.Sort)
+	case len(in.State) > 1 || len(in.Severity) > 1:
+		return no("state, severity: the archive supports at most one value of each")
+	case len(in.Severity) == 1 && outcomes[row.Severity(in.Severity[0])] == "":
+		return no("severity=%s: the archive supports only good, bad and gone", in.Severity[0])
 	}
 	return in.archiveOwners(k, no)
 }
@@ -156,18 +156,18 @@ func (s *Server) archiveCan(in *listIn, is kind) error {
 func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error {
 	switch {
 	case in.Group != "":
-		return no("group: with the archive it is not possible; ask by job and the name's beginning")
+		return no("group: not supported by the archive; filter by job and q, the beginning of the name")
 	case in.Job != "" && k != row.Tasks && k != row.TaskGroups:
-		return no("job: of the archive it is possible for tasks and taskgroups")
+		return no("job: the archive supports it only for tasks and taskgroups")
 	case in.Flow != "" && (in.Namespace == "" || k != row.Jobs && k != row.VCJobs):
-		return no("flow: of the archive it is possible for jobs and vcjobs of one namespace")
+		return no("flow: the archive supports it only for jobs and vcjobs of one namespace")
 	}
 	return nil
 }
 
 // flowUID returns the UID of a live or archived flow.
 func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, error) {
-	if i := s.world.Get(row.JobFlows, namespace, name); i != nil {
+	if i := s.store.Get(row.JobFlows, namespace, name); i != nil {
 		return i.Row.UID, nil
 	}
 	o, err := s.archive.FindByName(ctx, archive.JobFlow, namespace, name)
@@ -179,18 +179,18 @@ func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, e
 
 func badCursor(err error) error {
 	if errors.Is(err, archive.ErrCursor) {
-		return apierrors.NewBadRequest("continue: it is not from a page of this list; leave it away to begin anew")
+		return apierrors.NewBadRequest("continue: not from a page of this list; omit it to start with the first page")
 	}
 	return err
 }
 
 // outcomes maps severities to outcomes in the archive.
-var outcomes = map[row.Tone]archive.Outcome{row.Good: archive.Succeeded, row.Bad: archive.Failed, row.Gone: archive.Canceled}
+var outcomes = map[row.Severity]archive.Outcome{row.Good: archive.Succeeded, row.Bad: archive.Failed, row.Gone: archive.Canceled}
 
-func toneOf(o archive.Outcome) row.Tone {
-	for tone, is := range outcomes {
+func severityOf(o archive.Outcome) row.Severity {
+	for severity, is := range outcomes {
 		if is == o {
-			return tone
+			return severity
 		}
 	}
 	return row.Gone // deleted before it ended
@@ -199,7 +199,7 @@ func toneOf(o archive.Outcome) row.Tone {
 // archivedRow returns the row of an archived object.
 func archivedRow(o *archive.Object) *row.Row {
 	return &row.Row{
-		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Tone: toneOf(o.Outcome), Message: o.Reason,
+		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Severity: severityOf(o.Outcome), Message: o.Reason,
 		Created: metav1.NewMicroTime(o.Created), Started: toMicroTime(o.Started), Finished: toMicroTime(cmp.Or(o.Finished, o.Deleted)), Template: o.Template, Step: o.Step,
 		Robot: o.Robot, Labels: o.Labels, Job: o.Labels[v1alpha1.LabelJob], Archived: true,
 	}

@@ -44,7 +44,7 @@ func (s *Server) identifyCaller(r *http.Request) (*caller, error) {
 	token := sessionToken(r)
 	if token != "" && r.Header.Get("Authorization") == "" {
 		if !isSafeMethod(r.Method) && r.Header.Get(csrfHeader) == "" {
-			return nil, apierrors.NewBadRequest("a change that a session asks for needs the header " + csrfHeader + ": 1")
+			return nil, apierrors.NewBadRequest("requests that change something with a session need the header " + csrfHeader + ": 1")
 		}
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -82,7 +82,7 @@ func (s *Server) callerConfig(c *caller) *rest.Config {
 func (s *Server) callerClient(c *caller) (client.Client, error) {
 	cl, err := client.New(s.callerConfig(c), client.Options{Scheme: s.scheme, Mapper: s.mapper})
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	return cl, nil
 }
@@ -159,7 +159,7 @@ func (s *Server) visibleScope(ctx context.Context, k row.Kind, namespace string)
 // listNamespaces returns the namespaces that have live objects, and the default one, sorted.
 // Callers without permission for all namespaces must name those that exist only in the archive.
 func (s *Server) listNamespaces() []string {
-	names := append(s.world.Namespaces(), metav1.NamespaceDefault)
+	names := append(s.store.Namespaces(), metav1.NamespaceDefault)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -52,7 +52,7 @@ type Config struct {
 // Console serves the web app and the API. Create it with New.
 type Console struct {
 	cfg       Config
-	world     *watch.Store
+	store     *watch.Store
 	archive   *archive.Store // nil without an archive
 	publisher *publish.Publisher
 	handler   http.Handler
@@ -65,9 +65,9 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	c := &Console{cfg: cfg, log: log}
 	own, err := client.New(api, client.Options{Scheme: ownScheme()})
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
-	if c.world, err = watch.New(watch.Config{API: api, Log: log.WithName("events")}); err != nil {
+	if c.store, err = watch.New(watch.Config{API: api, Log: log.WithName("events")}); err != nil {
 		return nil, err
 	}
 	if cfg.Archive != "" {
@@ -76,7 +76,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		}
 	}
 	if cfg.MQTTURL != "" {
-		if c.publisher, err = publish.New(publish.Config{URL: cfg.MQTTURL, TLS: cfg.MQTT, World: c.world, Log: log.WithName("mqtt")}); err != nil {
+		if c.publisher, err = publish.New(publish.Config{URL: cfg.MQTTURL, TLS: cfg.MQTT, Store: c.store, Log: log.WithName("mqtt")}); err != nil {
 			return nil, err
 		}
 	}
@@ -84,7 +84,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		cfg.Codes = &Codes{}
 	}
 	server := NewServer(Parts{
-		API: api, World: c.world, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
+		API: api, Store: c.store, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
 		FindLogs: func(ctx context.Context) (serveraddr.Address, error) { return serveraddr.FindAddress(ctx, own) },
 	})
 	if cfg.Metrics != nil {
@@ -114,10 +114,10 @@ func ownScheme() *runtime.Scheme {
 // Ready returns an error while the console cannot serve complete data.
 func (c *Console) Ready(ctx context.Context) error {
 	select {
-	case <-c.world.Synced():
-		return c.world.Live()
+	case <-c.store.Synced():
+		return c.store.Live()
 	case <-ctx.Done():
-		return errors.New("not everything was read from the API server yet")
+		return errors.New("not all kinds are listed from the API server yet")
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *Console) Run(ctx context.Context) error {
 		Handler: c.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, TLSConfig: proof,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	g.Go(func() error { return c.world.Run(ctx) })
+	g.Go(func() error { return c.store.Run(ctx) })
 	if c.publisher != nil {
 		g.Go(func() error { return c.publisher.Run(ctx) })
 	}

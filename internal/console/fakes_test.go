@@ -32,15 +32,15 @@ func minute(n int) *metav1.MicroTime {
 	return &t
 }
 
-// fakeWorld holds a fixed set of objects.
-type fakeWorld struct {
+// fakeStore holds a fixed set of objects.
+type fakeStore struct {
 	items  []*watch.Item
 	ring   *watch.Ring
 	synced chan struct{}
 }
 
-func newFakeWorld(objects ...client.Object) *fakeWorld {
-	w := &fakeWorld{ring: watch.NewRing("test", watch.Limits{}), synced: make(chan struct{})}
+func newFakeStore(objects ...client.Object) *fakeStore {
+	w := &fakeStore{ring: watch.NewRing("test", watch.Limits{}), synced: make(chan struct{})}
 	close(w.synced)
 	for _, o := range objects {
 		w.items = append(w.items, &watch.Item{Row: row.Describe(o), Object: o})
@@ -48,7 +48,7 @@ func newFakeWorld(objects ...client.Object) *fakeWorld {
 	return w
 }
 
-func (w *fakeWorld) filter(matches func(*watch.Item) bool) (out []*watch.Item) {
+func (w *fakeStore) filter(matches func(*watch.Item) bool) (out []*watch.Item) {
 	for _, i := range w.items {
 		if matches(i) {
 			out = append(out, i)
@@ -57,11 +57,11 @@ func (w *fakeWorld) filter(matches func(*watch.Item) bool) (out []*watch.Item) {
 	return out
 }
 
-func (w *fakeWorld) List(k row.Kind, namespace string) []*watch.Item {
+func (w *fakeStore) List(k row.Kind, namespace string) []*watch.Item {
 	return w.filter(func(i *watch.Item) bool { return i.Row.Kind == k && (namespace == "" || i.Row.Namespace == namespace) })
 }
 
-func (w *fakeWorld) Get(k row.Kind, namespace, name string) *watch.Item {
+func (w *fakeStore) Get(k row.Kind, namespace, name string) *watch.Item {
 	for _, i := range w.List(k, namespace) {
 		if i.Row.Name == name {
 			return i
@@ -70,14 +70,14 @@ func (w *fakeWorld) Get(k row.Kind, namespace, name string) *watch.Item {
 	return nil
 }
 
-func (w *fakeWorld) Owned(uid types.UID) []*watch.Item {
+func (w *fakeStore) Owned(uid types.UID) []*watch.Item {
 	return w.filter(func(i *watch.Item) bool {
 		by := metav1.GetControllerOfNoCopy(i.Object)
 		return by != nil && by.UID == uid
 	})
 }
 
-func (w *fakeWorld) Namespaces() (out []string) {
+func (w *fakeStore) Namespaces() (out []string) {
 	for _, i := range w.items {
 		if !slices.Contains(out, i.Row.Namespace) {
 			out = append(out, i.Row.Namespace)
@@ -86,9 +86,9 @@ func (w *fakeWorld) Namespaces() (out []string) {
 	return out
 }
 
-func (w *fakeWorld) Ring() *watch.Ring       { return w.ring }
-func (w *fakeWorld) Synced() <-chan struct{} { return w.synced }
-func (w *fakeWorld) publish(e watch.Event)   { _ = w.ring.Publish(e) }
+func (w *fakeStore) Ring() *watch.Ring       { return w.ring }
+func (w *fakeStore) Synced() <-chan struct{} { return w.synced }
+func (w *fakeStore) publish(e watch.Event)   { _ = w.ring.Publish(e) }
 
 // fakeGate knows users by token. A request with the header X-Certificate stands for one with a client certificate.
 type fakeGate struct {
@@ -125,10 +125,10 @@ func (g *fakeGate) IsAllowed(_ context.Context, u *access.User, do authorization
 var errReview = errors.New("review: connection refused")
 
 // newTestServer returns a server with the objects, in which the token "secret" belongs to ann.
-func newTestServer(gate *fakeGate, objects ...client.Object) (*Server, *fakeWorld) {
+func newTestServer(gate *fakeGate, objects ...client.Object) (*Server, *fakeStore) {
 	gate.users = map[string]string{"secret": "ann"}
-	w := newFakeWorld(objects...)
-	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, World: w, Gate: gate, Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard()})
+	w := newFakeStore(objects...)
+	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, Store: w, Gate: gate, Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard()})
 	return s, w
 }
 

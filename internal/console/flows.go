@@ -21,10 +21,10 @@ type graph struct {
 
 // node is one step.
 type node struct {
-	Name    string   `json:"name"`
-	Tone    row.Tone `json:"severity"`
-	State   string   `json:"state"`
-	Message string   `json:"message,omitempty"`
+	Name     string       `json:"name"`
+	Severity row.Severity `json:"severity"`
+	State    string       `json:"state"`
+	Message  string       `json:"message,omitempty"`
 	// WaitsFor names the steps that must end before this step starts.
 	WaitsFor []string          `json:"waitingFor"`
 	Jobs     []*row.Row        `json:"jobs"`
@@ -47,20 +47,20 @@ type flowIn struct {
 }
 
 func (s *Server) registerFlows(api huma.API) {
-	addRead(s, api, "/objects/jobflows/{namespace}/{name}/graph", "get-graph", "The steps of a flow, what they depend on, and where they stand", s.getGraph)
+	addRead(s, api, "/objects/jobflows/{namespace}/{name}/graph", "get-graph", "The steps of a flow, their dependencies and states", s.getGraph)
 }
 
 func (s *Server) getGraph(ctx context.Context, in *flowIn) (*graph, error) {
 	if err := s.requireAccess(ctx, "get", row.JobFlows, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
-	i := s.world.Get(row.JobFlows, in.Namespace, in.Name)
+	i := s.store.Get(row.JobFlows, in.Namespace, in.Name)
 	if i == nil {
 		return nil, apierrors.NewNotFound(kinds[row.JobFlows].version.WithResource("jobflows").GroupResource(), in.Name)
 	}
 	f, ok := i.Object.(*flowv1.JobFlow)
 	if !ok {
-		return nil, fmt.Errorf("%T where a JobFlow should be", i.Object)
+		return nil, fmt.Errorf("got %T, want a JobFlow", i.Object)
 	}
 	view := flowview.New(f, s.now())
 	out := &graph{Nodes: make([]node, 0, len(view.Steps)), Edges: []edge{}}
@@ -82,7 +82,7 @@ func (s *Server) getGraph(ctx context.Context, in *flowIn) (*graph, error) {
 // jobsByName returns the live jobs that the flow controls.
 func (s *Server) jobsByName(f *flowv1.JobFlow) map[string]*row.Row {
 	out := map[string]*row.Row{}
-	for _, c := range s.world.Owned(f.UID) {
+	for _, c := range s.store.Owned(f.UID) {
 		if c.Row.Kind == row.Jobs || c.Row.Kind == row.VCJobs {
 			out[c.Row.Name] = c.Row
 		}
@@ -91,7 +91,7 @@ func (s *Server) jobsByName(f *flowv1.JobFlow) map[string]*row.Row {
 }
 
 func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
-	n := node{Name: step.Name, State: step.State, Tone: stepTone(step), Message: step.Note, WaitsFor: []string{}, Jobs: []*row.Row{}}
+	n := node{Name: step.Name, State: step.State, Severity: stepSeverity(step), Message: step.Note, WaitsFor: []string{}, Jobs: []*row.Row{}}
 	if step.State == flowview.Waiting {
 		for _, t := range step.Targets {
 			if !view.Steps[t].HasEnded() {
@@ -119,8 +119,8 @@ func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
 	return n
 }
 
-// stepTone returns the severity of a step's state.
-func stepTone(s *flowview.Step) row.Tone {
+// stepSeverity returns the severity of a step's state.
+func stepSeverity(s *flowview.Step) row.Severity {
 	switch {
 	case s.HasFailed():
 		return row.Bad
@@ -129,7 +129,7 @@ func stepTone(s *flowview.Step) row.Tone {
 	case s.State == flowview.Waiting || s.State == flowview.Retrying:
 		return row.Waiting
 	}
-	return row.VCJobTone(s.State)
+	return row.VCJobSeverity(s.State)
 }
 
 // templateOf returns the name of a step's template. It defaults to the name of the step.

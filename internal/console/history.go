@@ -13,7 +13,7 @@ import (
 
 // spanIn is the time span and filter of a query to the archive.
 type spanIn struct {
-	Namespace string `query:"namespace" doc:"Empty: all that the caller sees"`
+	Namespace string `query:"namespace" doc:"If empty, all namespaces that the caller can see"`
 	Template  string `query:"template"`
 	Since     string `query:"since" doc:"RFC 3339"`
 	Until     string `query:"until" doc:"RFC 3339"`
@@ -22,7 +22,7 @@ type spanIn struct {
 
 type robotHistoryIn struct {
 	Robot     string `path:"robot"`
-	Namespace string `query:"namespace" doc:"Of the tasks; empty: all that the caller sees"`
+	Namespace string `query:"namespace" doc:"Namespace of the tasks. If empty, all that the caller can see"`
 	Since     string `query:"since" doc:"RFC 3339"`
 	Until     string `query:"until" doc:"RFC 3339"`
 	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -41,8 +41,8 @@ type stepsIn struct {
 
 // sample describes the runs from which statistics were computed.
 type sample struct {
-	Runs  int               `json:"runs" doc:"That were counted"`
-	Since *metav1.MicroTime `json:"since,omitempty" doc:"When the first of them ended, where there were more in the span than are counted; else they are all"`
+	Runs  int               `json:"runs" doc:"Number of runs that were counted"`
+	Since *metav1.MicroTime `json:"since,omitempty" doc:"End of the first counted run, if there were more runs in the time span than were counted"`
 }
 
 func sampleOf(s archive.Sample) sample { return sample{s.Runs, toMicroTime(s.Since)} }
@@ -92,10 +92,10 @@ type transition struct {
 }
 
 func (s *Server) registerHistory(api huma.API) {
-	addRead(s, api, "/history/robots/{robot}", "robot-history", "What ran on a robot", s.robotHistory)
-	addRead(s, api, "/history/failures", "most-failing", "What fails most", s.mostFailing)
-	addRead(s, api, "/history/steps", "step-times", "How long steps take", s.stepTimes)
-	addRead(s, api, "/history/transitions/{uid}", "transitions", "The states that an object has been in", s.listTransitions)
+	addRead(s, api, "/history/robots/{robot}", "robot-history", "Attempts on a robot", s.robotHistory)
+	addRead(s, api, "/history/failures", "most-failing", "Jobs or tasks that fail most often", s.mostFailing)
+	addRead(s, api, "/history/steps", "step-times", "Durations of steps", s.stepTimes)
+	addRead(s, api, "/history/transitions/{uid}", "transitions", "State transitions of an object", s.listTransitions)
 }
 
 func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attemptPage, error) {
@@ -183,8 +183,8 @@ func (s *Server) listTransitions(ctx context.Context, in *transitionsIn) (*trans
 		err = s.requireAccess(ctx, "get", rowKind(o.Kind), o.Namespace, o.Name)
 	}
 	if err != nil {
-		s.log.V(1).Info("transitions refused", "uid", in.UID, "reason", err.Error())
-		return nil, newStatus(http.StatusNotFound, "uid: there is nothing that the caller may get under "+in.UID)
+		s.log.V(1).Info("Rejected a request for transitions", "uid", in.UID, "reason", err.Error())
+		return nil, newStatus(http.StatusNotFound, "uid: no object that the caller may get has the UID "+in.UID)
 	}
 	all, err := s.archive.ListTransitions(ctx, in.UID)
 	out := &transitionsOut{Items: []transition{}}

@@ -37,25 +37,25 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (c *Config) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Address, "bind-address", "127.0.0.1:8800", "address that serves the console; any but one of loopback needs --cert-file")
-	f.StringVar(&c.CertFile, "cert-file", "", "certificate of the console, PEM; empty: it speaks HTTP, on loopback alone")
-	f.StringVar(&c.KeyFile, "key-file", "", "key of that certificate")
-	f.StringVar(&c.Archive, "archive", "", "address of the archive that the manager keeps: postgres://USER@HOST/DATABASE with the password in PGPASSWORD, or sqlite:PATH of the same machine; empty: what is gone is not shown")
-	f.StringVar(&c.MQTTURL, "mqtt-url", "", "MQTT broker that events are published to, such as mqtts://host:8883; empty: none")
+	f.StringVar(&c.Address, "bind-address", "127.0.0.1:8800", "address to listen on; addresses other than loopback require --cert-file")
+	f.StringVar(&c.CertFile, "cert-file", "", "certificate of the console, PEM; if empty, the console serves HTTP, on loopback only")
+	f.StringVar(&c.KeyFile, "key-file", "", "private key of the certificate, PEM")
+	f.StringVar(&c.Archive, "archive", "", "address of the archive that the manager writes: postgres://USER@HOST/DATABASE with the password in PGPASSWORD, or sqlite:PATH on the same machine; if empty, deleted objects are not shown")
+	f.StringVar(&c.MQTTURL, "mqtt-url", "", "MQTT broker to publish events to, such as mqtts://host:8883; if empty, events are not published")
 }
 
 func (m *mqttFiles) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&m.ca, "mqtt-ca-file", "", "certificates that vouch for the broker, PEM; empty: those that the system trusts")
-	f.StringVar(&m.cert, "mqtt-cert-file", "", "certificate that proves the console to the broker, PEM, with the common name k8s4r-console; empty: none")
-	f.StringVar(&m.key, "mqtt-key-file", "", "key of that certificate")
+	f.StringVar(&m.ca, "mqtt-ca-file", "", "CA certificates that the broker's certificate must chain to, PEM; if empty, the system's CAs")
+	f.StringVar(&m.cert, "mqtt-cert-file", "", "client certificate for the broker, PEM, with the common name k8s4r-console; if empty, none")
+	f.StringVar(&m.key, "mqtt-key-file", "", "private key of the certificate, PEM")
 }
 
 func (m *mqttFiles) applyTo(c *Config) (err error) {
 	if (m.cert == "") != (m.key == "") {
-		return errors.New("--mqtt-cert-file and --mqtt-key-file: one is of no use without the other")
+		return errors.New("--mqtt-cert-file and --mqtt-key-file: set both or none")
 	}
 	if c.MQTTURL == "" && (m.ca != "" || m.cert != "") {
-		return errors.New("--mqtt-ca-file, --mqtt-cert-file: are for --mqtt-url, which is not given")
+		return errors.New("--mqtt-ca-file, --mqtt-cert-file: require --mqtt-url")
 	}
 	c.MQTT, err = m.loadTLS()
 	return err
@@ -84,10 +84,10 @@ func (m *mqttFiles) loadTLS() (*tls.Config, error) {
 func (c *Config) validate() error {
 	errs := []error{}
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		errs = append(errs, errors.New("--cert-file and --key-file: one is of no use without the other"))
+		errs = append(errs, errors.New("--cert-file and --key-file: set both or none"))
 	}
 	if c.CertFile == "" && !program.IsLoopback(c.Address) {
-		errs = append(errs, fmt.Errorf("--bind-address=%s: everybody on the way could read the tokens of who signs in; give --cert-file and --key-file, or an address of loopback behind a proxy that speaks TLS", c.Address))
+		errs = append(errs, fmt.Errorf("--bind-address=%s: tokens of users would be sent unencrypted; set --cert-file and --key-file, or use a loopback address behind a proxy that serves HTTPS", c.Address))
 	}
 	if c.Archive != "" {
 		store, err := archive.Open(c.Archive)

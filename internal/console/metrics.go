@@ -12,29 +12,29 @@ type metrics struct {
 	requests *prometheus.CounterVec // by operation and by ok, refused or failed
 	took     *prometheus.HistogramVec
 	readers  prometheus.Gauge
-	told     prometheus.Counter
+	sent     prometheus.Counter
 	resyncs  prometheus.Counter
 }
 
 func newMetrics() *metrics {
 	return &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "k8s4r_console_requests_total", Help: "Requests to the console's API that were answered.",
+			Name: "k8s4r_console_requests_total", Help: "Completed requests to the console's API.",
 		}, []string{"endpoint", "result"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "k8s4r_console_request_duration_seconds", Help: "Time until a request was answered; streams and logs are left out.",
+			Name: "k8s4r_console_request_duration_seconds", Help: "Duration of requests, without event streams and logs.",
 			Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
 		}, []string{"endpoint"}),
-		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "k8s4r_console_event_readers", Help: "Clients that follow the stream of events now."}),
-		told:    prometheus.NewCounter(prometheus.CounterOpts{Name: "k8s4r_console_events_sent_total", Help: "Events that clients were sent, one for each client."}),
+		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "k8s4r_console_event_readers", Help: "Clients that are connected to the event stream."}),
+		sent:    prometheus.NewCounter(prometheus.CounterOpts{Name: "k8s4r_console_events_sent_total", Help: "Events sent to clients, counted once per client."}),
 		resyncs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "k8s4r_console_resyncs_total", Help: "Times that a client was told to load its lists anew, because it had fallen behind or something could not be told.",
+			Name: "k8s4r_console_resyncs_total", Help: "Resync events sent to clients, which then load their lists again: after a restart of the console, because the client was too slow, or because a watch was interrupted.",
 		}),
 	}
 }
 
 func (m *metrics) listCollectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.readers, m.told, m.resyncs}
+	return []prometheus.Collector{m.requests, m.took, m.readers, m.sent, m.resyncs}
 }
 
 // Metrics returns the collectors of a console for the documentation. They can be described but

@@ -26,7 +26,7 @@ type nameIn struct {
 	Kind      row.Kind `path:"kind"`
 	Namespace string   `path:"namespace"`
 	Name      string   `path:"name"`
-	UID       string   `query:"uid" doc:"Of the object that is meant; empty: the one that bears the name, or bore it last"`
+	UID       string   `query:"uid" doc:"UID of the object. If empty, the live object with the name, or the last archived one"`
 }
 
 // details is the response about one object.
@@ -56,9 +56,9 @@ type condition struct {
 }
 
 type children struct {
-	Kind  row.Kind         `json:"kind"`
-	Count int              `json:"count"`
-	Tones map[row.Tone]int `json:"severities"`
+	Kind       row.Kind             `json:"kind"`
+	Count      int                  `json:"count"`
+	Severities map[row.Severity]int `json:"severities"`
 }
 
 // attempt is one attempt of a task.
@@ -70,7 +70,7 @@ type attempt struct {
 	Number    int64             `json:"number"`
 	Robot     string            `json:"robot,omitempty"`
 	State     string            `json:"state"`
-	Tone      row.Tone          `json:"severity"`
+	Severity  row.Severity      `json:"severity"`
 	Reason    string            `json:"reason,omitempty"`
 	ExitCode  *int64            `json:"exitCode,omitempty"`
 	Signal    int64             `json:"signal,omitempty"`
@@ -85,7 +85,7 @@ func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 	if err := s.requireAccess(ctx, "get", k, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
-	if i := s.world.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
+	if i := s.store.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
 		return s.liveDetails(i), nil
 	}
 	o, err := s.readArchived(ctx, in)
@@ -124,7 +124,7 @@ func (s *Server) liveDetails(i *watch.Item) *details {
 	out := &details{Row: s.completeRow(i.Row), Object: s.cleanManifest(i), Children: s.countChildren(i), Actions: s.listActions(i)}
 	raw, err := json.Marshal(out.Object)
 	if err != nil {
-		s.log.Error(err, "encode an object")
+		s.log.Error(err, "Cannot encode object")
 	}
 	out.Conditions, out.Why = conditionsOf(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
@@ -149,14 +149,14 @@ func (s *Server) countChildren(i *watch.Item) []children {
 	by := map[row.Kind]*children{}
 	var count func(uid types.UID)
 	count = func(uid types.UID) {
-		for _, c := range s.world.Owned(uid) {
+		for _, c := range s.store.Owned(uid) {
 			have := by[c.Row.Kind]
 			if have == nil {
-				have = &children{Kind: c.Row.Kind, Tones: map[row.Tone]int{}}
+				have = &children{Kind: c.Row.Kind, Severities: map[row.Severity]int{}}
 				by[c.Row.Kind] = have
 			}
 			have.Count++
-			have.Tones[c.Row.Tone]++
+			have.Severities[c.Row.Severity]++
 			count(c.Object.GetUID())
 		}
 	}
@@ -203,7 +203,7 @@ func (s *Server) listAttempts(t *v1alpha1.Task) []attempt {
 	out := []attempt{}
 	for _, a := range t.Status.Attempts {
 		one := attempt{
-			Task: t.Name, Namespace: t.Namespace, Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Tone: row.TaskTone(a.State), Reason: a.Reason,
+			Task: t.Name, Namespace: t.Namespace, Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Severity: row.TaskSeverity(a.State), Reason: a.Reason,
 			Signal: int64(a.Signal), Started: a.StartedAt, Finished: a.FinishedAt, Log: query.Path(t.Namespace, t.Name),
 		}
 		if a.ExitCode != nil {
@@ -217,7 +217,7 @@ func (s *Server) listAttempts(t *v1alpha1.Task) []attempt {
 
 func archivedAttempt(a *archive.Attempt) attempt {
 	return attempt{
-		Task: a.Task, Namespace: a.Namespace, Job: a.Job, Step: a.Step, Number: a.Number, Robot: a.Robot, State: a.State, Tone: row.TaskTone(a.State), Reason: a.Reason,
+		Task: a.Task, Namespace: a.Namespace, Job: a.Job, Step: a.Step, Number: a.Number, Robot: a.Robot, State: a.State, Severity: row.TaskSeverity(a.State), Reason: a.Reason,
 		ExitCode: a.ExitCode, Signal: a.Signal, Started: toMicroTime(a.Started), Finished: toMicroTime(a.Finished), Log: a.Log,
 	}
 }
@@ -245,9 +245,9 @@ func (s *Server) withUse(r *row.Row) *row.Row {
 			use[name] = sum
 		}
 	}
-	for _, i := range s.world.List(row.Tasks, "") {
+	for _, i := range s.store.List(row.Tasks, "") {
 		t, ok := i.Object.(*v1alpha1.Task)
-		if !ok || i.Row.Robot != r.Name || i.Row.Tone != row.Running || t.NamespaceOfRobot(t.Status.Attempt) != r.Namespace || t.Spec.Resources == nil {
+		if !ok || i.Row.Robot != r.Name || i.Row.Severity != row.Running || t.NamespaceOfRobot(t.Status.Attempt) != r.Namespace || t.Spec.Resources == nil {
 			continue
 		}
 		add(v1alpha1.CapacityCPU, t.Spec.Resources.CPU)

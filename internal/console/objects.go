@@ -20,23 +20,23 @@ import (
 // listIn holds the parameters of a list request.
 type listIn struct {
 	Kind      row.Kind `path:"kind"`
-	Namespace string   `query:"namespace" doc:"Empty: all that the caller sees"`
+	Namespace string   `query:"namespace" doc:"If empty, all namespaces that the caller can see"`
 	State     []string `query:"state" doc:"Any of these states"`
-	Tone      []string `query:"severity" enum:"waiting,running,good,bad,paused,gone" doc:"Any of these severities"`
-	Query     string   `query:"q" maxLength:"200" doc:"Text that is in the name, the message, the reason, the robot, the job, the flow or the node"`
+	Severity  []string `query:"severity" enum:"waiting,running,good,bad,paused,gone" doc:"Any of these severities"`
+	Query     string   `query:"q" maxLength:"200" doc:"Text that the name, message, reason, robot, job, flow or node contains"`
 	Job       string   `query:"job"`
 	Flow      string   `query:"flow"`
 	Group     string   `query:"group"`
 	Robot     string   `query:"robot"`
 	Template  string   `query:"template"`
-	Label     []string `query:"label" doc:"key=value, all of them"`
+	Label     []string `query:"label" doc:"key=value. Objects must have all given labels"`
 	Since     string   `query:"since" doc:"Created at this time or later, RFC 3339"`
 	Until     string   `query:"until" doc:"Created before this time, RFC 3339"`
-	After     string   `query:"changedAfter" doc:"Written after this resourceVersion, such as a refresh on the stream of events names; of what is live"`
+	After     string   `query:"changedAfter" doc:"Live objects that were written after this resourceVersion, such as the one in a refresh event"`
 	Scope     string   `query:"scope" enum:"live,archived,all" default:"live"`
-	Sort      string   `query:"sort" enum:"name,-name,created,-created,started,-started,finished,-finished,state,-state,robot,-robot,priority,-priority" default:"name" doc:"With the archive only -created"`
+	Sort      string   `query:"sort" enum:"name,-name,created,-created,started,-started,finished,-finished,state,-state,robot,-robot,priority,-priority" default:"name" doc:"The archive supports only -created"`
 	Limit     int      `query:"limit" minimum:"1" maximum:"1000" default:"500"`
-	Continue  string   `query:"continue" doc:"From the page before"`
+	Continue  string   `query:"continue" doc:"From the previous page"`
 }
 
 // page is one page of a list.
@@ -51,10 +51,10 @@ type page struct {
 }
 
 func (s *Server) registerObjects(api huma.API) {
-	addRead(s, api, "/overview", "overview", "Counts by kind and state, what runs, what failed last", s.getOverview)
+	addRead(s, api, "/overview", "overview", "Counts by kind and state, running objects and recent failures", s.getOverview)
 	addRead(s, api, "/objects/{kind}", "list-objects", "Objects of a kind, live and archived", s.listObjects)
-	addRead(s, api, "/objects/{kind}/{namespace}/{name}", "get-object", "One object, live or else as the archive has it", s.getObject)
-	addRead(s, api, "/objects/{kind}/{namespace}/{name}/timeline", "get-timeline", "When the parts of a job or flow ran, and where", s.getTimeline)
+	addRead(s, api, "/objects/{kind}/{namespace}/{name}", "get-object", "One object, from the archive if it is not live", s.getObject)
+	addRead(s, api, "/objects/{kind}/{namespace}/{name}/timeline", "get-timeline", "Runs of the parts of a job or flow, with time and robot or Pod", s.getTimeline)
 }
 
 func (s *Server) listObjects(ctx context.Context, in *listIn) (*page, error) {
@@ -66,7 +66,7 @@ func (s *Server) listObjects(ctx context.Context, in *listIn) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := s.world.Ring().Position() // read first, so that concurrent changes are sent again instead of missed
+	at := s.store.Ring().Position() // read first, so that concurrent changes are sent again instead of missed
 	var out *page
 	if in.Scope == "live" {
 		out, err = s.listLive(in, sees, matches)
@@ -113,7 +113,7 @@ func (s *Server) listLive(in *listIn, sees scope, matches func(*row.Row) bool) (
 // findRows returns the matching rows of a kind, with the fields inherited from their jobs.
 func (s *Server) findRows(k row.Kind, namespace string, sees scope, matches func(*row.Row) bool) []*row.Row {
 	out := []*row.Row{}
-	for _, i := range s.world.List(k, namespace) {
+	for _, i := range s.store.List(k, namespace) {
 		if !sees.includes(i.Row.Namespace) {
 			continue
 		}
@@ -130,7 +130,7 @@ func (s *Server) completeRow(r *row.Row) *row.Row {
 	if !ok {
 		return r
 	}
-	job := s.world.Get(kind, r.Namespace, name)
+	job := s.store.Get(kind, r.Namespace, name)
 	if job == nil {
 		return r
 	}
@@ -169,9 +169,9 @@ func (in *listIn) newAfterFilter() (func(*row.Row) bool, error) {
 	version, err := strconv.ParseUint(in.After, 10, 64)
 	switch {
 	case err != nil:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter=%s: must be a resourceVersion, which is a number", in.After))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter=%s: must be a resourceVersion, a number", in.After))
 	case in.Scope != "live":
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter is for scope=live, and not for scope=%s: what is archived does not change", in.Scope))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter: requires scope=live, not scope=%s, because archived objects do not change", in.Scope))
 	}
 	return func(r *row.Row) bool {
 		n, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
@@ -183,7 +183,7 @@ func (in *listIn) newAfterFilter() (func(*row.Row) bool, error) {
 func (in *listIn) matchesNames(r *row.Row) bool {
 	is := func(want, have string) bool { return want == "" || want == have }
 	among := func(want []string, have string) bool { return len(want) == 0 || slices.Contains(want, have) }
-	return among(in.State, r.State) && among(in.Tone, string(r.Tone)) && is(in.Job, r.Job) && is(in.Flow, r.Flow) && is(in.Group, r.Group) &&
+	return among(in.State, r.State) && among(in.Severity, string(r.Severity)) && is(in.Job, r.Job) && is(in.Flow, r.Flow) && is(in.Group, r.Group) &&
 		is(in.Robot, r.Robot) && is(in.Template, r.Template)
 }
 
@@ -269,7 +269,7 @@ func decodeCursor(text string) (*row.Row, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	r := &row.Row{}
 	if err != nil || json.Unmarshal(raw, r) != nil {
-		return nil, apierrors.NewBadRequest("continue: it is not from a page of this list; leave it away to begin anew")
+		return nil, apierrors.NewBadRequest("continue: not from a page of this list; omit it to start with the first page")
 	}
 	return r, nil
 }

@@ -17,7 +17,7 @@ import (
 // wheel is a row with every field that a list can filter by.
 func wheel() *row.Row {
 	return &row.Row{
-		Kind: row.Tasks, Namespace: "n", Name: "survey-0-wheels", UID: "u", ResourceVersion: "100", State: "running", Tone: row.Running, Reason: "Stopping", Message: "Its job was canceled",
+		Kind: row.Tasks, Namespace: "n", Name: "survey-0-wheels", UID: "u", ResourceVersion: "100", State: "running", Severity: row.Running, Reason: "Stopping", Message: "Its job was canceled",
 		Created: *minute(0), Job: "survey", Flow: "nightly", Group: "drive", Robot: "Rover-1", Node: "edge-1", Template: "survey", Labels: map[string]string{"site": "mine", "empty": ""},
 	}
 }
@@ -31,8 +31,8 @@ func TestNewMatcher_FiltersRows(t *testing.T) {
 		{"no filter", listIn{}, true},
 		{"one of the states", listIn{State: []string{"pending", "running"}}, true},
 		{"other states", listIn{State: []string{"pending"}}, false},
-		{"one of the severities", listIn{Tone: []string{"bad", "running"}}, true},
-		{"other severities", listIn{Tone: []string{"bad"}}, false},
+		{"one of the severities", listIn{Severity: []string{"bad", "running"}}, true},
+		{"other severities", listIn{Severity: []string{"bad"}}, false},
 		{"job", listIn{Job: "survey"}, true},
 		{"job, not its prefix", listIn{Job: "sur"}, false},
 		{"flow", listIn{Flow: "nightly"}, true},
@@ -61,8 +61,8 @@ func TestNewMatcher_FiltersRows(t *testing.T) {
 		{"written after", listIn{After: "99", Scope: "live"}, true},
 		{"written at", listIn{After: "100", Scope: "live"}, false},
 		{"versions are numbers, not text", listIn{After: "9", Scope: "live"}, true},
-		{"all filters", listIn{State: []string{"running"}, Tone: []string{"running"}, Job: "survey", Label: []string{"site=mine"}, Query: "wheels", Robot: "Rover-1"}, true},
-		{"all filters but one", listIn{State: []string{"running"}, Tone: []string{"running"}, Job: "survey", Label: []string{"site=mine"}, Query: "arms", Robot: "Rover-1"}, false},
+		{"all filters", listIn{State: []string{"running"}, Severity: []string{"running"}, Job: "survey", Label: []string{"site=mine"}, Query: "wheels", Robot: "Rover-1"}, true},
+		{"all filters but one", listIn{State: []string{"running"}, Severity: []string{"running"}, Job: "survey", Label: []string{"site=mine"}, Query: "arms", Robot: "Rover-1"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			matches, err := c.in.newMatcher()
@@ -83,10 +83,10 @@ func TestListObjects_RejectsInvalidParameters(t *testing.T) {
 		"until=12:00":                         "until=12:00: must be a time such as 2026-01-31T08:00:00Z",
 		"label=site":                          "label=site: must be key=value",
 		"label==x":                            "label==x: must be key=value",
-		"changedAfter=x":                      "changedAfter=x: must be a resourceVersion, which is a number",
-		"changedAfter=5&scope=all":            "changedAfter is for scope=live, and not for scope=all: what is archived does not change",
-		"continue=!":                          "continue: it is not from a page of this list; leave it away to begin anew",
-		"continue=" + url.QueryEscape("e30x"): "continue: it is not from a page of this list; leave it away to begin anew",
+		"changedAfter=x":                      "changedAfter=x: must be a resourceVersion, a number",
+		"changedAfter=5&scope=all":            "changedAfter: requires scope=live, not scope=all, because archived objects do not change",
+		"continue=!":                          "continue: not from a page of this list; omit it to start with the first page",
+		"continue=" + url.QueryEscape("e30x"): "continue: not from a page of this list; omit it to start with the first page",
 	} {
 		var got metav1.Status
 		if code := serve(t, s, "GET", "/api/v1/objects/tasks?"+query, "", &got); code != 400 || got.Message != want {
@@ -174,7 +174,7 @@ func readPages(t *testing.T, s *Server, query string, between func()) (pages []s
 func TestListLive_PagesThroughRows(t *testing.T) {
 	s, w := newTestServer(&fakeGate{})
 	for _, task := range tasks(7) {
-		w.items = append(w.items, newFakeWorld(task).items...)
+		w.items = append(w.items, newFakeStore(task).items...)
 	}
 	for query, want := range map[string][]string{
 		"limit=3":                 {"t0 t1 t2", "t3 t4 t5", "t6"},
@@ -200,13 +200,13 @@ func TestListLive_PagesThroughRows(t *testing.T) {
 func TestListLive_ContinuesAfterRemovedRow(t *testing.T) {
 	s, w := newTestServer(&fakeGate{})
 	for _, task := range tasks(6) {
-		w.items = append(w.items, newFakeWorld(task).items...)
+		w.items = append(w.items, newFakeStore(task).items...)
 	}
 	// After the first page its last row is removed, and a row is added before it.
 	once := func() {
 		if len(w.items) == 6 {
-			w.items = append(slices.Delete(w.items, 1, 2), newFakeWorld(&v1alpha1.Task{ObjectMeta: metaOf("t00")}).items...)
-			w.items = append(w.items, newFakeWorld(&v1alpha1.Task{ObjectMeta: metaOf("t9")}).items...)
+			w.items = append(slices.Delete(w.items, 1, 2), newFakeStore(&v1alpha1.Task{ObjectMeta: metaOf("t00")}).items...)
+			w.items = append(w.items, newFakeStore(&v1alpha1.Task{ObjectMeta: metaOf("t9")}).items...)
 		}
 	}
 	if got, want := readPages(t, s, "limit=2", once), []string{"t0 t1", "t2 t3", "t4 t5", "t9"}; !reflect.DeepEqual(got, want) {

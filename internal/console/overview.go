@@ -8,15 +8,15 @@ import (
 )
 
 type overviewIn struct {
-	Namespace string `query:"namespace" doc:"Empty: all that the caller sees"`
+	Namespace string `query:"namespace" doc:"If empty, all namespaces that the caller can see"`
 }
 
 // overview summarizes the live objects.
 type overview struct {
-	// Counts by kind and state, Tones by kind and severity. Kinds that the caller may not list
+	// Counts by kind and state, Severities by kind and severity. Kinds that the caller may not list
 	// are omitted.
-	Counts map[row.Kind]map[string]int   `json:"counts"`
-	Tones  map[row.Kind]map[row.Tone]int `json:"severities"`
+	Counts     map[row.Kind]map[string]int       `json:"counts"`
+	Severities map[row.Kind]map[row.Severity]int `json:"severities"`
 	// Robots by phase.
 	Robots map[string]int `json:"robots"`
 	// Failed holds the jobs and flows that failed last, Running those that run now.
@@ -24,26 +24,26 @@ type overview struct {
 	Running []*row.Row `json:"running"`
 }
 
-// glance bounds the lists of an overview.
-const glance = 10
+// overviewLimit bounds the lists of an overview.
+const overviewLimit = 10
 
 func (s *Server) getOverview(ctx context.Context, in *overviewIn) (*overview, error) {
-	out := &overview{Counts: map[row.Kind]map[string]int{}, Tones: map[row.Kind]map[row.Tone]int{}, Robots: map[string]int{}, Failed: []*row.Row{}, Running: []*row.Row{}}
+	out := &overview{Counts: map[row.Kind]map[string]int{}, Severities: map[row.Kind]map[row.Severity]int{}, Robots: map[string]int{}, Failed: []*row.Row{}, Running: []*row.Row{}}
 	for _, k := range row.Kinds {
 		sees, err := s.visibleScope(ctx, k, "")
 		if err != nil {
 			return nil, err
 		}
-		states, tones := map[string]int{}, map[row.Tone]int{}
-		for _, i := range s.world.List(k, in.Namespace) {
+		states, severities := map[string]int{}, map[row.Severity]int{}
+		for _, i := range s.store.List(k, in.Namespace) {
 			if r := i.Row; sees.includes(r.Namespace) {
 				states[r.State]++
-				tones[r.Tone]++
+				severities[r.Severity]++
 				out.addRow(r)
 			}
 		}
 		if len(states) > 0 {
-			out.Counts[k], out.Tones[k] = states, tones
+			out.Counts[k], out.Severities[k] = states, severities
 		}
 	}
 	if states := out.Counts[row.Robots]; states != nil {
@@ -59,15 +59,15 @@ func (o *overview) addRow(r *row.Row) {
 	if r.Kind != row.Jobs && r.Kind != row.JobFlows && r.Kind != row.VCJobs || r.Flow != "" && r.Kind != row.JobFlows {
 		return // jobs of a flow are represented by the flow
 	}
-	if r.Tone == row.Bad {
+	if r.Severity == row.Bad {
 		o.Failed = append(o.Failed, r)
 	}
-	if r.Tone == row.Running {
+	if r.Severity == row.Running {
 		o.Running = append(o.Running, r)
 	}
 }
 
 func newestRows(rows []*row.Row, when func(*row.Row) int64) []*row.Row {
 	slices.SortFunc(rows, func(a, b *row.Row) int { return int(when(b) - when(a)) })
-	return rows[:min(len(rows), glance)]
+	return rows[:min(len(rows), overviewLimit)]
 }

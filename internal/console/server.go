@@ -22,8 +22,8 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 )
 
-// World provides the live objects and their events.
-type World interface {
+// Store provides the live objects and their events.
+type Store interface {
 	List(k row.Kind, namespace string) []*watch.Item
 	Get(k row.Kind, namespace, name string) *watch.Item
 	Owned(uid types.UID) []*watch.Item
@@ -36,7 +36,7 @@ type World interface {
 type Parts struct {
 	// API is the configuration for the API server with the console's own credentials.
 	API   *rest.Config
-	World World
+	Store Store
 	Gate  Gate
 	// Archive of ended objects. If nil, there is no archive.
 	Archive *archive.Store
@@ -53,7 +53,7 @@ type Parts struct {
 // Server implements the API and serves the web app.
 type Server struct {
 	api      *rest.Config
-	world    World
+	store    Store
 	gate     Gate
 	archive  *archive.Store
 	codes    *Codes
@@ -71,7 +71,7 @@ type Server struct {
 func NewServer(p Parts) *Server {
 	scheme := NewScheme()
 	return &Server{
-		api: p.API, world: p.World, gate: p.Gate, archive: p.Archive, codes: p.Codes, findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
+		api: p.API, store: p.Store, gate: p.Gate, archive: p.Archive, codes: p.Codes, findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
 		metrics: newMetrics(), scheme: scheme, mapper: newRESTMapper(scheme),
 	}
 }
@@ -140,9 +140,9 @@ func (s *Server) requireCaller(next http.Handler) http.Handler {
 			}
 			ctx = context.WithValue(ctx, callerKey{}, c)
 			select {
-			case <-s.world.Synced():
+			case <-s.store.Synced():
 			case <-time.After(syncPatience):
-				s.writeError(w, apierrors.NewServiceUnavailable("the console has not read everything from the API server yet; try again in a moment"))
+				s.writeError(w, apierrors.NewServiceUnavailable("the console has not listed all objects from the API server yet; try again in a moment"))
 				return
 			case <-ctx.Done():
 				return

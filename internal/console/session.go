@@ -62,11 +62,11 @@ func newSessionCookie(r *http.Request, token string) *http.Cookie {
 func (s *Server) checkToken(ctx context.Context, token string) error {
 	switch {
 	case token == "":
-		return apierrors.NewBadRequest("token: it is empty")
+		return apierrors.NewBadRequest("token: must not be empty")
 	case len(token) > maxToken:
-		return apierrors.NewBadRequest(fmt.Sprintf("token: it has %d bytes, and a browser keeps %d: send it with each request in the header Authorization instead", len(token), maxToken))
+		return apierrors.NewBadRequest(fmt.Sprintf("token: has %d bytes, but a cookie is limited to %d: send it in the header Authorization of each request instead", len(token), maxToken))
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`",;\`, r) }):
-		return apierrors.NewBadRequest("token: it has characters that no token has")
+		return apierrors.NewBadRequest("token: contains characters that are not allowed in a token")
 	}
 	probe, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	token, err := is.token(r.Context())
 	if err != nil {
-		s.log.Error(err, "make a token for who signed in")
-		http.Error(w, "signing in failed: "+err.Error(), http.StatusServiceUnavailable)
+		s.log.Error(err, "Cannot create a token for the user")
+		http.Error(w, "sign-in failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	http.SetCookie(w, newSessionCookie(r, token))

@@ -124,11 +124,11 @@ func TestCheckToken_RejectsUnusableTokens(t *testing.T) {
 	}{
 		"valid":                 {token: "secret"},
 		"of the maximum length": {token: strings.Repeat("a", maxToken)},
-		"empty":                 {"", "token: it is empty", 400},
-		"too long":              {strings.Repeat("a", maxToken+1), "token: it has 3801 bytes, and a browser keeps 3800: send it with each request in the header Authorization instead", 400},
-		"with a line break":     {"sec\nret", "token: it has characters that no token has", 400},
-		"with a separator":      {"secret;x", "token: it has characters that no token has", 400},
-		"with an umlaut":        {"sécret", "token: it has characters that no token has", 400},
+		"empty":                 {"", "token: must not be empty", 400},
+		"too long":              {strings.Repeat("a", maxToken+1), "token: has 3801 bytes, but a cookie is limited to 3800: send it in the header Authorization of each request instead", 400},
+		"with a line break":     {"sec\nret", "token: contains characters that are not allowed in a token", 400},
+		"with a separator":      {"secret;x", "token: contains characters that are not allowed in a token", 400},
+		"with an umlaut":        {"sécret", "token: contains characters that are not allowed in a token", 400},
 		"unknown":               {"other", "no valid token, session or client certificate: sign in", 401},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCheckToken_RejectsUnusableTokens(t *testing.T) {
 		})
 	}
 	var is metav1.Status
-	if code := serve(t, s, "POST", "/api/v1/session", `{"token":""}`, &is); code != 400 || is.Message != "token: it is empty" {
+	if code := serve(t, s, "POST", "/api/v1/session", `{"token":""}`, &is); code != 400 || is.Message != "token: must not be empty" {
 		t.Errorf("got %d, %+v", code, is)
 	}
 }

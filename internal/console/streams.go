@@ -23,44 +23,44 @@ import (
 )
 
 type eventsIn struct {
-	Since     string   `query:"since" doc:"The id of the last event, or the resourceVersion of a list; empty: from now on"`
-	LastEvent string   `header:"Last-Event-ID" doc:"As since; what browsers send when they come back"`
+	Since     string   `query:"since" doc:"ID of the last event, or the resourceVersion of a list. If empty, the stream starts now. If the console was restarted since, or the ID is too old, the first event is resync"`
+	LastEvent string   `header:"Last-Event-ID" doc:"Same as since. Browsers send it when they reconnect"`
 	Namespace string   `query:"namespace"`
 	Kind      row.Kind `query:"kind"`
 	Name      string   `query:"name"`
-	Job       string   `query:"job" doc:"The job of that name and all that belongs to it"`
-	Flow      string   `query:"flow" doc:"The flow of that name and all that belongs to it"`
+	Job       string   `query:"job" doc:"The job with this name, and its groups and tasks"`
+	Flow      string   `query:"flow" doc:"The flow with this name, and its jobs, groups and tasks"`
 }
 
 type taskLogIn struct {
 	Namespace string `path:"namespace"`
 	Name      string `path:"name"`
-	Attempt   int32  `query:"attempt" minimum:"0" doc:"0: the last"`
-	Tail      int    `query:"tail" default:"-1" doc:"Begin with the last so many lines; -1: with the first"`
-	Follow    bool   `query:"follow" doc:"Go on until the task has ended"`
+	Attempt   int32  `query:"attempt" minimum:"0" doc:"If 0, the last attempt"`
+	Tail      int    `query:"tail" default:"-1" doc:"Start with this number of lines before the end. If -1, start with the first line"`
+	Follow    bool   `query:"follow" doc:"Continue until the task has ended"`
 }
 
 type podLogIn struct {
 	Namespace string `path:"namespace"`
 	Name      string `path:"name"`
-	Container string `query:"container" doc:"Empty: the only one"`
+	Container string `query:"container" doc:"May be empty if the Pod has one container"`
 	Tail      int64  `query:"tail" default:"-1"`
 	Follow    bool   `query:"follow"`
 	Previous  bool   `query:"previous"`
 }
 
 func (s *Server) registerStreams(api huma.API) {
-	addStream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
-	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
-	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
+	addStream(api, "/events", "events", "Changes of objects, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
+	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "Log of a task", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
+	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "Log of a container", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
 }
 
 // addStream registers an operation whose response has no fixed end. open runs before the response
 // starts, so that its error is returned as a Status.
-func addStream[I any](api huma.API, path, id, summary, content string, said *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
+func addStream[I any](api huma.API, path, id, summary, content string, schema *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
 	op := huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 502, 503},
-		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: said}}}},
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: schema}}}},
 	}
 	huma.Register(api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		write, err := open(ctx, in)
@@ -97,10 +97,10 @@ func (f *flusher) Write(p []byte) (int, error) {
 const (
 	// pingEvery is how often an idle stream sends a comment, which keeps proxies from closing it.
 	pingEvery = 15 * time.Second
-	// glanceFor is how long a stream caches a permission. A client that loses the permission
+	// permissionTTL is how long a stream caches a permission. A client that loses the permission
 	// receives no more events after this time plus the time that responses of the API server are
 	// cached.
-	glanceFor = 5 * time.Second
+	permissionTTL = 5 * time.Second
 )
 
 func (s *Server) streamEvents(ctx context.Context, in *eventsIn) (func(*flusher) error, error) {
@@ -109,11 +109,11 @@ func (s *Server) streamEvents(ctx context.Context, in *eventsIn) (func(*flusher)
 		since = in.Since
 	}
 	f := watch.Filter{Namespace: in.Namespace, Kind: in.Kind, Name: in.Name, Job: in.Job, Flow: in.Flow}
-	t := &eventSender{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
+	sender := &eventSender{s: s, filter: f, reader: s.store.Ring().Since(since), request: requestOf(ctx), permissions: map[permissionKey]permission{}}
 	return func(w *flusher) error {
 		s.metrics.readers.Inc()
 		defer s.metrics.readers.Dec()
-		return t.sendEvents(ctx, w)
+		return sender.sendEvents(ctx, w)
 	}, nil
 }
 
@@ -123,18 +123,18 @@ type eventSender struct {
 	filter watch.Filter
 	reader *watch.Reader
 	// request is authenticated again from time to time, in case its token expires.
-	request *http.Request
-	sight   map[place]sight
+	request     *http.Request
+	permissions map[permissionKey]permission
 }
 
-// place identifies a permission to list.
-type place struct {
+// permissionKey identifies a permission to list.
+type permissionKey struct {
 	kind      row.Kind
 	namespace string
 }
 
-// sight is a cached permission.
-type sight struct {
+// permission is a cached permission.
+type permission struct {
 	ok    bool
 	until time.Time
 }
@@ -184,17 +184,17 @@ func (t *eventSender) sendEvent(ctx context.Context, w *flusher, e *watch.Event)
 		t.s.metrics.resyncs.Inc()
 		return writeEvent(w, e.ID, "resync", e.JSON)
 	}
-	ok, err := t.canSee(ctx, place{e.Kind, e.Namespace})
+	ok, err := t.canSee(ctx, permissionKey{e.Kind, e.Namespace})
 	if err != nil || !ok {
 		return err
 	}
-	t.s.metrics.told.Inc()
+	t.s.metrics.sent.Inc()
 	return writeEvent(w, e.ID, "change", e.JSON)
 }
 
-func (t *eventSender) canSee(ctx context.Context, p place) (bool, error) {
+func (t *eventSender) canSee(ctx context.Context, p permissionKey) (bool, error) {
 	now := time.Now()
-	if known := t.sight[p]; now.Before(known.until) {
+	if known := t.permissions[p]; now.Before(known.until) {
 		return known.ok, nil
 	}
 	if _, err := t.s.identifyCaller(t.request); err != nil {
@@ -204,7 +204,7 @@ func (t *eventSender) canSee(ctx context.Context, p place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	t.sight[p] = sight{ok, now.Add(glanceFor)}
+	t.permissions[p] = permission{ok, now.Add(permissionTTL)}
 	return ok, nil
 }
 
@@ -222,15 +222,15 @@ func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) err
 	c := callerOf(ctx)
 	if c.token == "" {
 		return nil, s.toAPIError(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
-			errors.New("logs are read with the caller's own token, and a client certificate cannot be handed on: sign in with a token")))
+			errors.New("reading logs requires the caller's own token, because a client certificate cannot be forwarded: sign in with a token")))
 	}
 	at, err := s.findLogs(ctx)
 	if err != nil {
-		return nil, s.toAPIError(apierrors.NewServiceUnavailable("no k8s4r-server has said where it serves logs: is it running, and not with --api-bind-address=0?"))
+		return nil, s.toAPIError(apierrors.NewServiceUnavailable("the address of the log API is unknown: check that k8s4r-server is running, and not with --api-bind-address=0"))
 	}
 	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, in.Name, query.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
 	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
-		err = apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + networkError(away.Err))
+		err = apierrors.NewServiceUnavailable("cannot read the log from k8s4r-server: " + networkError(away.Err))
 	}
 	var known apierrors.APIStatus
 	switch {

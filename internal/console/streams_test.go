@@ -81,7 +81,7 @@ func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 		name    string
 		filter  watch.Filter
 		event   *watch.Event
-		known   map[place]sight
+		known   map[permissionKey]permission
 		allow   bool
 		want    string
 		reviews int
@@ -89,11 +89,11 @@ func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 		{"a visible change", watch.Filter{}, change("n"), nil, true, sent, 1},
 		{"a change that does not match", watch.Filter{Namespace: "m"}, change("n"), nil, true, "", 0},
 		{"a change in a hidden namespace", watch.Filter{}, change("n"), nil, false, "", 1},
-		{"a cached permission", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "n"}: {true, time.Now().Add(time.Hour)}}, false, sent, 0},
-		{"a cached denial", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "n"}: {false, time.Now().Add(time.Hour)}}, true, "", 0},
-		{"an outdated permission", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "n"}: {true, time.Now().Add(-time.Hour)}}, false, "", 1},
-		{"a permission for another namespace", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "m"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
-		{"a permission for another kind", watch.Filter{}, change("n"), map[place]sight{{row.Jobs, "n"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
+		{"a cached permission", watch.Filter{}, change("n"), map[permissionKey]permission{{row.Tasks, "n"}: {true, time.Now().Add(time.Hour)}}, false, sent, 0},
+		{"a cached denial", watch.Filter{}, change("n"), map[permissionKey]permission{{row.Tasks, "n"}: {false, time.Now().Add(time.Hour)}}, true, "", 0},
+		{"an outdated permission", watch.Filter{}, change("n"), map[permissionKey]permission{{row.Tasks, "n"}: {true, time.Now().Add(-time.Hour)}}, false, "", 1},
+		{"a permission for another namespace", watch.Filter{}, change("n"), map[permissionKey]permission{{row.Tasks, "m"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
+		{"a permission for another kind", watch.Filter{}, change("n"), map[permissionKey]permission{{row.Jobs, "n"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
 		{"a resync needs no permission", watch.Filter{Name: "x"}, &watch.Event{Type: watch.Resync, ID: "i:6"}, nil, false, resync, 0},
 		{"a resync of another kind", watch.Filter{Kind: row.Jobs}, &watch.Event{Type: watch.Resync, Kind: row.Tasks, ID: "i:6"}, nil, true, "", 0},
 	} {
@@ -104,9 +104,9 @@ func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 			s, _ := newTestServer(gate)
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", http.NoBody)
 			r.Header.Set("Authorization", "Bearer secret")
-			sender := &eventSender{s: s, filter: c.filter, request: r, sight: map[place]sight{}}
+			sender := &eventSender{s: s, filter: c.filter, request: r, permissions: map[permissionKey]permission{}}
 			for p, is := range c.known {
-				sender.sight[p] = is
+				sender.permissions[p] = is
 			}
 			w, got := newRecorder()
 			if err := sender.sendEvent(asAnn(t.Context()), w, c.event); err != nil || got.Body.String() != c.want || len(gate.asked) != c.reviews {
@@ -116,7 +116,7 @@ func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 	}
 	t.Run("an expired token ends the stream", func(t *testing.T) {
 		s, _ := newTestServer(&fakeGate{})
-		sender := &eventSender{s: s, request: httptest.NewRequestWithContext(t.Context(), "GET", "/", http.NoBody), sight: map[place]sight{}}
+		sender := &eventSender{s: s, request: httptest.NewRequestWithContext(t.Context(), "GET", "/", http.NoBody), permissions: map[permissionKey]permission{}}
 		w, got := newRecorder()
 		if err := sender.sendEvent(asAnn(t.Context()), w, change("n")); err == nil || got.Body.Len() != 0 {
 			t.Errorf("got %q (%v)", got.Body, err)
@@ -202,15 +202,15 @@ func TestStreamEvents_SendsHelloAndChanges(t *testing.T) {
 // lists and receive all events since.
 func TestStreamEvents_SendsResyncAfterRestart(t *testing.T) {
 	var servers []*httptest.Server
-	var worlds []*fakeWorld
+	var stores []*fakeStore
 	for _, instanceID := range []string{"before", "after"} {
 		s, w := newTestServer(&fakeGate{})
 		w.ring = watch.NewRing(instanceID, watch.Limits{})
 		server := httptest.NewServer(s.Handler())
 		t.Cleanup(server.Close)
-		servers, worlds = append(servers, server), append(worlds, w)
+		servers, stores = append(servers, server), append(stores, w)
 	}
-	before, after := worlds[0], worlds[1]
+	before, after := stores[0], stores[1]
 	next := follow(t, servers[0], "", "")
 	next()
 	before.publish(event("n", "t", 1))
@@ -292,17 +292,17 @@ func TestTaskLog_ForwardsWithTokenOfCaller(t *testing.T) {
 		t.Errorf("asked for %s", asked.URL)
 	}
 	if code, text := get("/api/v1/tasks/n/missing/logs", "Authorization", "Bearer secret"); code != 404 || !strings.Contains(text, "no such task") {
-		t.Errorf("a refusal of the server: got %d %q", code, text)
+		t.Errorf("a statusSchema of the server: got %d %q", code, text)
 	}
 	if code, text := get("/api/v1/tasks/n/t/logs", "X-Certificate", "bob"); code != 403 || !strings.Contains(text, "sign in with a token") {
 		t.Errorf("with a certificate: got %d %q", code, text)
 	}
 	logs.Close()
-	if code, text := get("/api/v1/tasks/n/t/logs", "Authorization", "Bearer secret"); code != 503 || !strings.Contains(text, "k8s4r-server cannot be reached for the log") || strings.Contains(text, "http://") {
+	if code, text := get("/api/v1/tasks/n/t/logs", "Authorization", "Bearer secret"); code != 503 || !strings.Contains(text, "cannot read the log from k8s4r-server") || strings.Contains(text, "http://") {
 		t.Errorf("of an unreachable server: got %d %q", code, text)
 	}
 	s.findLogs = func(context.Context) (serveraddr.Address, error) { return serveraddr.Address{}, errReview }
-	if code, text := get("/api/v1/tasks/n/t/logs", "Authorization", "Bearer secret"); code != 503 || !strings.Contains(text, "no k8s4r-server has said where it serves logs") {
+	if code, text := get("/api/v1/tasks/n/t/logs", "Authorization", "Bearer secret"); code != 503 || !strings.Contains(text, "the address of the log API is unknown") {
 		t.Errorf("without an address: got %d %q", code, text)
 	}
 }
@@ -317,7 +317,7 @@ func TestToAPIError_HidesUnknownErrors(t *testing.T) {
 		"an error of the API server": {errNoArchive, 503, errNoArchive.ErrStatus.Message},
 		"an error of the framework":  {newStatus(422, "validation failed", errors.New("limit: too large"), nil), 422, "validation failed; limit: too large"},
 		"a canceled request":         {context.Canceled, 499, "the request was canceled"},
-		"an internal error":          {errors.New("dial tcp 10.0.0.1:5432: password is hunter2"), 500, "Internal error occurred: it is in the console's log"},
+		"an internal error":          {errors.New("dial tcp 10.0.0.1:5432: password is hunter2"), 500, "Internal error occurred: see the console's log"},
 	} {
 		var got *status
 		if !errors.As(s.toAPIError(c.err), &got) || got.Code != c.code || got.Message != c.message || got.Kind != "Status" || got.Status.Status != metav1.StatusFailure {

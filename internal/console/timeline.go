@@ -30,26 +30,26 @@ type lane struct {
 
 // bar is one run.
 type bar struct {
-	Task    string            `json:"task"`
-	Attempt int64             `json:"attempt,omitempty"`
-	Step    string            `json:"step,omitempty"`
-	Start   metav1.MicroTime  `json:"start"`
-	End     *metav1.MicroTime `json:"end,omitempty"`
-	Tone    row.Tone          `json:"severity"`
-	State   string            `json:"state"`
-	Reason  string            `json:"reason,omitempty"`
+	Task     string            `json:"task"`
+	Attempt  int64             `json:"attempt,omitempty"`
+	Step     string            `json:"step,omitempty"`
+	Start    metav1.MicroTime  `json:"start"`
+	End      *metav1.MicroTime `json:"end,omitempty"`
+	Severity row.Severity      `json:"severity"`
+	State    string            `json:"state"`
+	Reason   string            `json:"reason,omitempty"`
 }
 
 func (s *Server) getTimeline(ctx context.Context, in *nameIn) (*timeline, error) {
 	k := in.Kind
 	if k != row.Jobs && k != row.JobFlows && k != row.VCJobs {
-		return nil, apierrors.NewBadRequest("kind: jobs, jobflows and vcjobs have a timeline")
+		return nil, apierrors.NewBadRequest("kind: only jobs, jobflows and vcjobs have a timeline")
 	}
 	if err := s.requireAccess(ctx, "get", k, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
 	lanes := lanes{}
-	if i := s.world.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
+	if i := s.store.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
 		s.addOwned(i.Object.GetUID(), lanes)
 		return lanes.toTimeline(), nil
 	}
@@ -97,7 +97,7 @@ func (l lanes) toTimeline() *timeline {
 
 // addOwned adds the runs of all objects that an object controls.
 func (s *Server) addOwned(uid types.UID, l lanes) {
-	for _, c := range s.world.Owned(uid) {
+	for _, c := range s.store.Owned(uid) {
 		switch o := c.Object.(type) {
 		case *v1alpha1.Task:
 			r := s.completeRow(c.Row)
@@ -108,7 +108,7 @@ func (s *Server) addOwned(uid types.UID, l lanes) {
 		default:
 			if c.Row.Kind == row.Pods && c.Row.Started != nil {
 				r := s.completeRow(c.Row)
-				l.addBar(c.Row.Name, bar{Task: c.Row.Name, Step: r.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State, Reason: r.Reason})
+				l.addBar(c.Row.Name, bar{Task: c.Row.Name, Step: r.Step, Start: *r.Started, End: r.Finished, Severity: r.Severity, State: r.State, Reason: r.Reason})
 			}
 			s.addOwned(c.Object.GetUID(), l)
 		}
@@ -117,7 +117,7 @@ func (s *Server) addOwned(uid types.UID, l lanes) {
 
 func (l lanes) addAttempt(a attempt) {
 	if a.Started != nil {
-		l.addBar(a.Robot, bar{Task: a.Task, Attempt: a.Number, Step: a.Step, Start: *a.Started, End: a.Finished, Tone: a.Tone, State: a.State, Reason: a.Reason})
+		l.addBar(a.Robot, bar{Task: a.Task, Attempt: a.Number, Step: a.Step, Start: *a.Started, End: a.Finished, Severity: a.Severity, State: a.State, Reason: a.Reason})
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) 
 func (s *Server) archivedPart(ctx context.Context, o *archive.Object, l lanes) error {
 	if o.Kind == archive.VCJob {
 		if r := archivedRow(o); r.Started != nil {
-			l.addBar(o.Name, bar{Task: o.Name, Step: o.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State})
+			l.addBar(o.Name, bar{Task: o.Name, Step: o.Step, Start: *r.Started, End: r.Finished, Severity: r.Severity, State: r.State})
 		}
 		return nil
 	}

@@ -27,7 +27,7 @@ func (t *timeline) lines() (out []string) {
 	out = append(out, at(t.From)+" to "+at(t.To))
 	for _, l := range t.Lanes {
 		for _, b := range l.Bars {
-			out = append(out, fmt.Sprintf("%s: %s/%d %s-%s %s %s %s", l.Name, b.Task, b.Attempt, at(&b.Start), at(b.End), b.State, b.Tone, b.Step))
+			out = append(out, fmt.Sprintf("%s: %s/%d %s-%s %s %s %s", l.Name, b.Task, b.Attempt, at(&b.Start), at(b.End), b.State, b.Severity, b.Step))
 		}
 	}
 	return out
@@ -58,7 +58,7 @@ func TestToTimeline_SortsLanesAndBars(t *testing.T) {
 }
 
 // surveyOfFlow returns a flow with a job, a group and two tasks, and with a vcjob of one pod that started and one that did not.
-func surveyOfFlow(s *fakeWorld) {
+func surveyOfFlow(s *fakeStore) {
 	flow := flowWith("nightly", "Running")
 	job := &v1alpha1.Job{ObjectMeta: metaOf("nightly-drive", ownedBy("flow.volcano.sh/v1alpha1", "JobFlow", "nightly"))}
 	group := &v1alpha1.TaskGroup{ObjectMeta: metaOf("g", ownedBy("robot.k8s4r.io/v1alpha1", "Job", "nightly-drive"))}
@@ -75,7 +75,7 @@ func surveyOfFlow(s *fakeWorld) {
 		return p
 	}
 	at := metav1.NewTime(minute(1).Time)
-	*s = *newFakeWorld(flow, job, group, vcjob,
+	*s = *newFakeStore(flow, job, group, vcjob,
 		task("t1", v1alpha1.TaskAttempt{Attempt: 1, Robot: "r1", State: "failed", StartedAt: minute(2), FinishedAt: minute(3)},
 			v1alpha1.TaskAttempt{Attempt: 2, Robot: "r2", State: "running", StartedAt: minute(4)}),
 		task("t2", v1alpha1.TaskAttempt{Attempt: 1, Robot: "r1", State: "completed", StartedAt: minute(4), FinishedAt: minute(6)},
@@ -117,8 +117,8 @@ func TestGetObject_ReturnsDetails(t *testing.T) {
 		t.Fatal(code)
 	}
 	want := []children{
-		{row.Jobs, 1, map[row.Tone]int{row.Waiting: 1}}, {row.TaskGroups, 1, map[row.Tone]int{row.Waiting: 1}}, {row.Tasks, 3, map[row.Tone]int{row.Waiting: 3}},
-		{row.VCJobs, 1, map[row.Tone]int{row.Waiting: 1}}, {row.Pods, 2, map[row.Tone]int{row.Running: 2}},
+		{row.Jobs, 1, map[row.Severity]int{row.Waiting: 1}}, {row.TaskGroups, 1, map[row.Severity]int{row.Waiting: 1}}, {row.Tasks, 3, map[row.Severity]int{row.Waiting: 3}},
+		{row.VCJobs, 1, map[row.Severity]int{row.Waiting: 1}}, {row.Pods, 2, map[row.Severity]int{row.Running: 2}},
 	}
 	if !reflect.DeepEqual(got.Children, want) || got.Archived {
 		t.Errorf("children %+v, want %+v", got.Children, want)

@@ -18,8 +18,8 @@ type whyIn struct {
 }
 
 func (s *Server) registerWhy(api huma.API) {
-	addRead(s, api, "/tasks/{namespace}/{name}/why", "get-task-why", "Why a task waits, or what became of it; of live tasks", s.whyTask)
-	addRead(s, api, "/jobs/{namespace}/{name}/why", "get-job-why", "What the tasks of a job wait for; of live jobs", s.whyJob)
+	addRead(s, api, "/tasks/{namespace}/{name}/why", "get-task-why", "Why a live task waits, or how it ended", s.whyTask)
+	addRead(s, api, "/jobs/{namespace}/{name}/why", "get-job-why", "Why the tasks of a live job wait", s.whyJob)
 }
 
 func (s *Server) whyTask(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
@@ -57,7 +57,7 @@ func readLive[T client.Object](ctx context.Context, s *Server, k row.Kind, in *w
 
 // findObject returns a live object without checking permissions.
 func findObject[T client.Object](s *Server, k row.Kind, namespace, name string) (o T, ok bool) {
-	if i := s.world.Get(k, namespace, name); i != nil {
+	if i := s.store.Get(k, namespace, name); i != nil {
 		o, ok = i.Object.(T)
 	}
 	return o, ok
@@ -78,7 +78,7 @@ func (s *Server) partsOf(ctx context.Context, j *v1alpha1.Job) (*explain.Parts, 
 
 // findObjects returns the objects of a kind and namespace for which holds returns true.
 func findObjects[T client.Object](s *Server, k row.Kind, namespace string, holds func(T) bool) (out []T) {
-	for _, i := range s.world.List(k, namespace) {
+	for _, i := range s.store.List(k, namespace) {
 		if o, ok := i.Object.(T); ok && holds(o) {
 			out = append(out, o)
 		}

@@ -1,5 +1,5 @@
-// Fails the build when the first load grows beyond what a slow link at a robot's site bears. The first load is the
-// entry and all that it imports at once, styles included; chunks that a page asks for later do not count.
+// Fails the build when the first load is too large for a slow network. The first load is the entry and everything that it
+// imports at once, with styles. Chunks that are loaded later do not count.
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 

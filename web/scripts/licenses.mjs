@@ -1,5 +1,5 @@
-// Turns what Vite says of the bundled packages into assets/licenses.md, for people, and packages.json, for the bill of
-// materials of programs that carry the pages (tools/sbom). Fails the build when a package says nothing of its licence.
+// Converts Vite's list of the bundled packages into assets/licenses.md, for people, and packages.json, for the bill of
+// materials of programs that carry the pages (tools/sbom). Fails the build when a package has no licence.
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const dist = new URL("../dist/", import.meta.url);

@@ -3,11 +3,11 @@ import { lazy, type ReactNode, Suspense, useRef, useState, useSyncExternalStore 
 import { api, type Kind } from "./api.ts";
 import { liveState } from "./data/live.ts";
 import { navigate, useParams, usePath, withParams } from "./data/route.ts";
+import { kindNames } from "./kindNames.ts";
 import { useSession } from "./session.tsx";
 import { Link } from "./ui/basics.tsx";
 import { useKeys } from "./ui/keys.ts";
 import { useTheme } from "./ui/theme.ts";
-import { words } from "./words.ts";
 
 const Help = lazy(() => import("./ui/Help.tsx"));
 
@@ -102,7 +102,7 @@ function Menu() {
       {menu.map((part) => (
         <div key={part.title} className="part">
           <h2>{part.title}</h2>
-          {part.kinds.map((kind) => entry(`/${kind}`, words[kind].many))}
+          {part.kinds.map((kind) => entry(`/${kind}`, kindNames[kind].many))}
         </div>
       ))}
       {archive && (
@@ -132,13 +132,13 @@ function NamespaceChoice() {
   );
 }
 
-const liveWords = { connecting: "connecting", live: "live", broken: "not live, trying again" };
+const connectionNames = { connecting: "connecting", live: "live", broken: "disconnected, reconnecting" };
 
 function Live() {
   const now = useSyncExternalStore(liveState.subscribe, liveState.get);
   return (
     <span className={`live ${now}`} role="status">
-      <i aria-hidden="true" /> {liveWords[now]}
+      <i aria-hidden="true" /> {connectionNames[now]}
     </span>
   );
 }
@@ -146,7 +146,7 @@ function Live() {
 function ThemeButton() {
   const [theme, next] = useTheme();
   return (
-    <button type="button" onClick={next} title="Colours: as the system has them, light, or dark">
+    <button type="button" onClick={next} title="Colors: system, light or dark">
       <span aria-hidden="true">◐ </span>
       {theme}
     </button>

@@ -13,7 +13,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask something of objects, or what it would do */
+        /** Apply an action to objects, or report what it would do */
         post: operations["act"];
         delete?: never;
         options?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What changes, as it changes, as server-sent events */
+        /** Changes of objects, as server-sent events */
         get: operations["events"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What fails most */
+        /** Jobs or tasks that fail most often */
         get: operations["most-failing"];
         put?: never;
         post?: never;
@@ -62,7 +62,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What ran on a robot */
+        /** Attempts on a robot */
         get: operations["robot-history"];
         put?: never;
         post?: never;
@@ -79,7 +79,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How long steps take */
+        /** Durations of steps */
         get: operations["step-times"];
         put?: never;
         post?: never;
@@ -96,7 +96,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The states that an object has been in */
+        /** State transitions of an object */
         get: operations["transitions"];
         put?: never;
         post?: never;
@@ -113,7 +113,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the tasks of a job wait for; of live jobs */
+        /** Why the tasks of a live job wait */
         get: operations["get-job-why"];
         put?: never;
         post?: never;
@@ -130,7 +130,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who calls, and the namespaces they see */
+        /** The caller, and the namespaces that the caller can see */
         get: operations["whoami"];
         put?: never;
         post?: never;
@@ -147,7 +147,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The steps of a flow, what they depend on, and where they stand */
+        /** The steps of a flow, their dependencies and states */
         get: operations["get-graph"];
         put?: never;
         post?: never;
@@ -181,7 +181,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One object, live or else as the archive has it */
+        /** One object, from the archive if it is not live */
         get: operations["get-object"];
         put?: never;
         post?: never;
@@ -198,7 +198,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** When the parts of a job or flow ran, and where */
+        /** Runs of the parts of a job or flow, with time and robot or Pod */
         get: operations["get-timeline"];
         put?: never;
         post?: never;
@@ -215,7 +215,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Counts by kind and state, what runs, what failed last */
+        /** Counts by kind and state, running objects and recent failures */
         get: operations["overview"];
         put?: never;
         post?: never;
@@ -232,7 +232,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a container has written */
+        /** Log of a container */
         get: operations["pod-log"];
         put?: never;
         post?: never;
@@ -251,9 +251,9 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Keep a token in a cookie of the browser */
+        /** Sign in: store a token in a cookie of the browser */
         post: operations["sign-in"];
-        /** Forget the token */
+        /** Sign out: delete the cookie */
         delete: operations["sign-out"];
         options?: never;
         head?: never;
@@ -267,7 +267,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a task has written */
+        /** Log of a task */
         get: operations["task-log"];
         put?: never;
         post?: never;
@@ -284,7 +284,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why a task waits, or what became of it; of live tasks */
+        /** Why a live task waits, or how it ended */
         get: operations["get-task-why"];
         put?: never;
         post?: never;
@@ -305,7 +305,7 @@ export interface components {
         };
         ActionsInBody: {
             action: components["schemas"]["Verb"];
-            /** @description Say what would happen, and change nothing */
+            /** @description Report what would happen, without changing anything */
             dryRun?: boolean;
             items: components["schemas"]["Target"][];
             /** Format: int32 */
@@ -326,7 +326,7 @@ export interface components {
             number: number;
             reason?: string;
             robot?: string;
-            severity: components["schemas"]["Tone"];
+            severity: components["schemas"]["Severity"];
             /** Format: int64 */
             signal?: number;
             /** Format: date-time */
@@ -345,7 +345,7 @@ export interface components {
             /** Format: date-time */
             end?: string;
             reason?: string;
-            severity: components["schemas"]["Tone"];
+            severity: components["schemas"]["Severity"];
             /** Format: date-time */
             start: string;
             state: string;
@@ -440,11 +440,11 @@ export interface components {
             nodes: components["schemas"]["Node"][];
         };
         Hello: {
-            /** @description The position from which it tells */
+            /** @description Position at which the stream starts */
             since: string;
         };
         /**
-         * @description Objects of one sort
+         * @description Kind of objects
          * @enum {string}
          */
         Kind: "jobs" | "taskgroups" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
@@ -456,7 +456,7 @@ export interface components {
             archive: boolean;
             groups: string[];
             namespaces: string[];
-            /** @description Who loads lists after this answer and follows the events since this position misses nothing */
+            /** @description Position in the event stream. A client that loads lists after this response and follows the events since this position misses nothing */
             position: string;
             user: string;
             version: string;
@@ -471,7 +471,7 @@ export interface components {
             params?: {
                 [key: string]: string;
             };
-            severity: components["schemas"]["Tone"];
+            severity: components["schemas"]["Severity"];
             state: string;
             template?: string;
             waitingFor: string[];
@@ -574,7 +574,7 @@ export interface components {
             robot?: string;
             /** Format: int32 */
             runningTasks?: number;
-            severity: components["schemas"]["Tone"];
+            severity: components["schemas"]["Severity"];
             /** Format: date-time */
             started?: string;
             state: string;
@@ -588,35 +588,40 @@ export interface components {
         Sample: {
             /**
              * Format: int64
-             * @description That were counted
+             * @description Number of runs that were counted
              */
             runs: number;
             /**
              * Format: date-time
-             * @description When the first of them ended, where there were more in the span than are counted; else they are all
+             * @description End of the first counted run, if there were more runs in the time span than were counted
              */
             since?: string;
         };
+        /**
+         * @description Severity of a state, with the same values for all kinds
+         * @enum {string}
+         */
+        Severity: "waiting" | "running" | "good" | "bad" | "paused" | "gone";
         Status: {
             /** @enum {string} */
             apiVersion: "v1";
             /**
              * Format: int32
-             * @description As the HTTP status
+             * @description Same as the HTTP status
              */
             code: number;
-            /** @description What it is about, as far as the API server said so */
+            /** @description Details from the API server, if any */
             details?: {
                 [key: string]: unknown;
             };
             /** @enum {string} */
             kind: "Status";
-            /** @description What is wrong, for people */
+            /** @description Description for people */
             message?: string;
             metadata: {
                 [key: string]: unknown;
             };
-            /** @description In one word, for programs */
+            /** @description CamelCase word for programs */
             reason?: string;
             /** @enum {string} */
             status: "Failure";
@@ -652,14 +657,9 @@ export interface components {
             to?: string;
         };
         TokenInBody: {
-            /** @description A token for the API server, such as kubectl create token prints */
+            /** @description Token for the API server, for example from kubectl create token */
             token: string;
         };
-        /**
-         * @description What a state means, in the same words for all kinds
-         * @enum {string}
-         */
-        Tone: "waiting" | "running" | "good" | "bad" | "paused" | "gone";
         Transition: {
             /** Format: date-time */
             at: string;
@@ -671,7 +671,7 @@ export interface components {
             items: components["schemas"]["Transition"][];
         };
         /**
-         * @description What can be asked of objects
+         * @description Action on objects
          * @enum {string}
          */
         Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "cancel" | "delete";
@@ -721,13 +721,13 @@ export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
 export type Sample = components['schemas']['Sample'];
+export type Severity = components['schemas']['Severity'];
 export type Status = components['schemas']['Status'];
 export type StepTimes = components['schemas']['StepTimes'];
 export type StepsOut = components['schemas']['StepsOut'];
 export type Target = components['schemas']['Target'];
 export type Timeline = components['schemas']['Timeline'];
 export type TokenInBody = components['schemas']['TokenInBody'];
-export type Tone = components['schemas']['Tone'];
 export type Transition = components['schemas']['Transition'];
 export type TransitionsOut = components['schemas']['TransitionsOut'];
 export type Verb = components['schemas']['Verb'];
@@ -806,18 +806,18 @@ export interface operations {
     events: {
         parameters: {
             query?: {
-                /** @description The id of the last event, or the resourceVersion of a list; empty: from now on */
+                /** @description ID of the last event, or the resourceVersion of a list. If empty, the stream starts now. If the console was restarted since, or the ID is too old, the first event is resync */
                 since?: string;
                 namespace?: string;
                 kind?: components["schemas"]["Kind"];
                 name?: string;
-                /** @description The job of that name and all that belongs to it */
+                /** @description The job with this name, and its groups and tasks */
                 job?: string;
-                /** @description The flow of that name and all that belongs to it */
+                /** @description The flow with this name, and its jobs, groups and tasks */
                 flow?: string;
             };
             header?: {
-                /** @description As since; what browsers send when they come back */
+                /** @description Same as since. Browsers send it when they reconnect */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -835,19 +835,19 @@ export interface operations {
                         data: components["schemas"]["Hello"];
                         /** @enum {string} */
                         event: "hello";
-                        /** @description The position just after this event */
+                        /** @description Position directly after this event */
                         id: string;
                     } | {
                         data: components["schemas"]["Change"];
                         /** @enum {string} */
                         event: "change";
-                        /** @description The position just after this event */
+                        /** @description Position directly after this event */
                         id: string;
                     } | {
                         data: components["schemas"]["Resync"];
                         /** @enum {string} */
                         event: "resync";
-                        /** @description The position just after this event */
+                        /** @description Position directly after this event */
                         id: string;
                     })[];
                 };
@@ -947,7 +947,7 @@ export interface operations {
     "most-failing": {
         parameters: {
             query?: {
-                /** @description Empty: all that the caller sees */
+                /** @description If empty, all namespaces that the caller can see */
                 namespace?: string;
                 template?: string;
                 /** @description RFC 3339 */
@@ -1039,7 +1039,7 @@ export interface operations {
     "robot-history": {
         parameters: {
             query?: {
-                /** @description Of the tasks; empty: all that the caller sees */
+                /** @description Namespace of the tasks. If empty, all that the caller can see */
                 namespace?: string;
                 /** @description RFC 3339 */
                 since?: string;
@@ -1549,32 +1549,32 @@ export interface operations {
     "list-objects": {
         parameters: {
             query?: {
-                /** @description Empty: all that the caller sees */
+                /** @description If empty, all namespaces that the caller can see */
                 namespace?: string;
                 /** @description Any of these states */
                 state?: string[];
                 /** @description Any of these severities */
                 severity?: ("waiting" | "running" | "good" | "bad" | "paused" | "gone")[];
-                /** @description Text that is in the name, the message, the reason, the robot, the job, the flow or the node */
+                /** @description Text that the name, message, reason, robot, job, flow or node contains */
                 q?: string;
                 job?: string;
                 flow?: string;
                 group?: string;
                 robot?: string;
                 template?: string;
-                /** @description key=value, all of them */
+                /** @description key=value. Objects must have all given labels */
                 label?: string[];
                 /** @description Created at this time or later, RFC 3339 */
                 since?: string;
                 /** @description Created before this time, RFC 3339 */
                 until?: string;
-                /** @description Written after this resourceVersion, such as a refresh on the stream of events names; of what is live */
+                /** @description Live objects that were written after this resourceVersion, such as the one in a refresh event */
                 changedAfter?: string;
                 scope?: "live" | "archived" | "all";
-                /** @description With the archive only -created */
+                /** @description The archive supports only -created */
                 sort?: "name" | "-name" | "created" | "-created" | "started" | "-started" | "finished" | "-finished" | "state" | "-state" | "robot" | "-robot" | "priority" | "-priority";
                 limit?: number;
-                /** @description From the page before */
+                /** @description From the previous page */
                 continue?: string;
             };
             header?: never;
@@ -1662,7 +1662,7 @@ export interface operations {
     "get-object": {
         parameters: {
             query?: {
-                /** @description Of the object that is meant; empty: the one that bears the name, or bore it last */
+                /** @description UID of the object. If empty, the live object with the name, or the last archived one */
                 uid?: string;
             };
             header?: never;
@@ -1752,7 +1752,7 @@ export interface operations {
     "get-timeline": {
         parameters: {
             query?: {
-                /** @description Of the object that is meant; empty: the one that bears the name, or bore it last */
+                /** @description UID of the object. If empty, the live object with the name, or the last archived one */
                 uid?: string;
             };
             header?: never;
@@ -1842,7 +1842,7 @@ export interface operations {
     overview: {
         parameters: {
             query?: {
-                /** @description Empty: all that the caller sees */
+                /** @description If empty, all namespaces that the caller can see */
                 namespace?: string;
             };
             header?: never;
@@ -1928,7 +1928,7 @@ export interface operations {
     "pod-log": {
         parameters: {
             query?: {
-                /** @description Empty: the only one */
+                /** @description May be empty if the Pod has one container */
                 container?: string;
                 tail?: number;
                 follow?: boolean;
@@ -2143,11 +2143,11 @@ export interface operations {
     "task-log": {
         parameters: {
             query?: {
-                /** @description 0: the last */
+                /** @description If 0, the last attempt */
                 attempt?: number;
-                /** @description Begin with the last so many lines; -1: with the first */
+                /** @description Start with this number of lines before the end. If -1, start with the first line */
                 tail?: number;
-                /** @description Go on until the task has ended */
+                /** @description Continue until the task has ended */
                 follow?: boolean;
             };
             header?: never;

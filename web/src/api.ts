@@ -22,10 +22,10 @@ export type {
   Result as ActionResult,
   Row,
   Sample,
+  Severity,
   StepTimes as StepTime,
   Target,
   Timeline,
-  Tone,
   Transition,
   Verb,
 } from "./api.gen.ts";
@@ -86,9 +86,9 @@ export class ApiError extends Error {
 
 const base = "/api/v1";
 
-/** doubts sends an event when a response suggests that the session may have ended. */
-export const doubts = new EventTarget();
-export const doubt = () => doubts.dispatchEvent(new Event("doubt"));
+/** sessionEvents sends "check" when a response suggests that the session may have ended. */
+export const sessionEvents = new EventTarget();
+export const checkSession = () => sessionEvents.dispatchEvent(new Event("check"));
 
 export function query(params: Record<string, string | number | boolean | undefined>): string {
   const given = Object.entries(params).filter(([, v]) => v !== undefined && v !== "" && v !== false);
@@ -108,9 +108,9 @@ async function request(path: string, init?: RequestInit): Promise<Response> {
     answer = await fetch(base + path, { credentials: "same-origin", ...init });
   } catch (err) {
     if (init?.signal?.aborted) throw err;
-    throw new ApiError(0, "Unreachable", "the console's server does not answer; is k8s4r still running?");
+    throw new ApiError(0, "Unreachable", "the console cannot be reached; check that it is running");
   }
-  if (answer.status === 401 && path !== "/me") doubt();
+  if (answer.status === 401 && path !== "/me") checkSession();
   if (!answer.ok) throw await failure(answer);
   return answer;
 }
@@ -187,7 +187,7 @@ export async function readLog(
 export const eventsAddress = (since: string) => `${base}/events${query({ since } satisfies Asked<"events">)}`;
 
 /** Decodes the data of each event type. */
-export const said = {
+export const decodeEvent = {
   hello: (event: MessageEvent<string>): Hello => JSON.parse(event.data),
   change: (event: MessageEvent<string>): Change => JSON.parse(event.data),
 };

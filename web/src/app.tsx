@@ -1,5 +1,5 @@
 import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
-import { type ApiError, api, doubts, type Me } from "./api.ts";
+import { type ApiError, api, type Me, sessionEvents } from "./api.ts";
 import { beginAt } from "./data/live.ts";
 import { type Route, routeOf, usePath } from "./data/route.ts";
 import { ListPage } from "./pages/ListPage.tsx";
@@ -28,8 +28,8 @@ export function App() {
   }, []);
   useEffect(() => {
     load();
-    doubts.addEventListener("doubt", load);
-    return () => doubts.removeEventListener("doubt", load);
+    sessionEvents.addEventListener("check", load);
+    return () => sessionEvents.removeEventListener("check", load);
   }, [load]);
   if (who.error?.code === 401) return <SignInPage done={load} />;
   if (who.error) return <ErrorNote error={who.error} retry={load} />;
@@ -65,7 +65,7 @@ function PageOf({ route }: { route: Route }) {
     case "history":
       return <HistoryPage tab={route.tab} />;
     case "nowhere":
-      return <Empty title="There is no such page">Choose one on the left.</Empty>;
+      return <Empty title="Page not found">Choose a page on the left.</Empty>;
   }
 }
 
@@ -80,9 +80,9 @@ class Guard extends Component<{ children: ReactNode }, { error?: Error }> {
   render() {
     if (!this.state.error) return this.props.children;
     return (
-      <Empty title="This page has failed" command="k8s4r doctor">
-        {this.state.error.message}. Reload it; if it fails again, what the browser's console says belongs in a bug
-        report.
+      <Empty title="This page cannot be shown" command="k8s4r doctor">
+        {this.state.error.message}. Reload the page. If it fails again, report a bug with the messages of the browser's
+        console.
       </Empty>
     );
   }

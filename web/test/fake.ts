@@ -5,7 +5,7 @@ import type { Plugin } from "vite";
 import type { ActionsInBody, Change, Hello, operations, Status, TokenInBody } from "../src/api.gen.ts";
 import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
-import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World, whyOf } from "./world.ts";
+import { attemptsOf, detailOf, graphOf, makeSampleData, type SampleData, timelineOf, whyOf } from "./sampleData.ts";
 
 // The same policy as the server's, so that tests find violations. xterm.js creates style elements, which
 // need unsafe-inline.
@@ -22,7 +22,7 @@ class Refused extends Error {
   }
 }
 
-type Call = { world: World; req: IncomingMessage; res: ServerResponse; path: string[]; q: URLSearchParams };
+type Call = { sample: SampleData; req: IncomingMessage; res: ServerResponse; path: string[]; q: URLSearchParams };
 
 function json(res: ServerResponse, body: unknown, code = 200) {
   res
@@ -42,17 +42,17 @@ async function bodyOf<Body>(req: IncomingMessage): Promise<Partial<Body>> {
 
 function known(call: Call): Row {
   const [kind = "", namespace = "", name = ""] = call.path[0] === "objects" ? call.path.slice(1) : call.path;
-  const row = call.world.find(kind, namespace, name, call.q.get("uid"));
+  const row = call.sample.find(kind, namespace, name, call.q.get("uid"));
   if (!row) throw new Refused(404, "NotFound", `${kind} "${name}" not found`);
   return row;
 }
 
-function list({ world, res, path, q }: Call) {
+function list({ sample, res, path, q }: Call) {
   const kind = kinds.find((k) => k === path[1]);
   if (!kind) throw new Refused(404, "NotFound", `there is no kind ${path[1]}`);
   const query = { ...Object.fromEntries(q), scope: undefined } as Query;
   const scope = q.get("scope") ?? "live";
-  const items = [...world.rows.values()]
+  const items = [...sample.rows.values()]
     .filter(
       (r) =>
         r.kind === kind && (scope === "all" || Boolean(r.archived) === (scope === "archived")) && matches(query, r),
@@ -64,7 +64,7 @@ function list({ world, res, path, q }: Call) {
     items: items.slice(from, to),
     total: items.length,
     continue: to < items.length ? String(to) : undefined,
-    resourceVersion: world.position(),
+    resourceVersion: sample.position(),
   });
 }
 
@@ -72,16 +72,16 @@ function object(call: Call) {
   const row = known(call);
   switch (call.path[4]) {
     case "graph":
-      return answers<"get-graph">(call.res, graphOf(call.world, row.name) ?? { nodes: [], edges: [] });
+      return answers<"get-graph">(call.res, graphOf(call.sample, row.name) ?? { nodes: [], edges: [] });
     case "timeline":
-      return answers<"get-timeline">(call.res, timelineOf(call.world, row));
+      return answers<"get-timeline">(call.res, timelineOf(call.sample, row));
     default:
       return answers<"get-object">(call.res, detailOf(row));
   }
 }
 
-function overview({ world, res, q }: Call) {
-  const rows = [...world.rows.values()].filter(
+function overview({ sample, res, q }: Call) {
+  const rows = [...sample.rows.values()].filter(
     (r) => !r.archived && (!q.get("namespace") || r.namespace === q.get("namespace")),
   );
   const count = (kind: Kind, by: (r: Row) => string) => {
@@ -100,8 +100,8 @@ function overview({ world, res, q }: Call) {
   });
 }
 
-function log({ world, req, res, path, q }: Call) {
-  const row = world.find(path[0] as string, path[1] as string, path[2] as string);
+function log({ sample, req, res, path, q }: Call) {
+  const row = sample.find(path[0] as string, path[1] as string, path[2] as string);
   if (!row) throw new Refused(404, "NotFound", `${path[0]} "${path[2]}" not found`);
   res.writeHead(200, { "Content-Type": "text/plain; charset=utf-8" });
   for (let i = 1; i <= 300; i++)
@@ -124,10 +124,10 @@ const moves: Partial<Record<Verb, string>> = {
   requeue: "pending",
 };
 
-async function actions({ world, req, res }: Call) {
+async function actions({ sample, req, res }: Call) {
   const body = (await bodyOf<ActionsInBody>(req)) as ActionsInBody;
   const results = body.items.map((item) => {
-    const row = world.find(item.kind, item.namespace, item.name, item.uid);
+    const row = sample.find(item.kind, item.namespace, item.name, item.uid);
     const { kind, namespace, name } = item;
     if (!row) return { kind, namespace, name, ok: false, message: "it is not there any more" };
     if (body.action === "pause" && row.severity !== "running" && row.severity !== "waiting") {
@@ -140,9 +140,9 @@ async function actions({ world, req, res }: Call) {
       };
     }
     const to = moves[body.action];
-    if (!body.dryRun && to) world.move(row, to);
-    if (!body.dryRun && body.action === "priority") world.move(row, row.state, { priority: body.priority });
-    if (!body.dryRun && /cordon/.test(body.action)) world.move(row, row.state, { cordoned: body.action === "cordon" });
+    if (!body.dryRun && to) sample.move(row, to);
+    if (!body.dryRun && body.action === "priority") sample.move(row, row.state, { priority: body.priority });
+    if (!body.dryRun && /cordon/.test(body.action)) sample.move(row, row.state, { cordoned: body.action === "cordon" });
     const will = body.dryRun ? "will be" : "is";
     return {
       kind,
@@ -155,19 +155,19 @@ async function actions({ world, req, res }: Call) {
   answers<"act">(res, { results });
 }
 
-function events({ world, req, res }: Call) {
+function events({ sample, req, res }: Call) {
   res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-cache" });
   res.write(
-    `id: ${world.position()}\nevent: hello\ndata: ${JSON.stringify({ since: world.position() } satisfies Hello)}\n\n`,
+    `id: ${sample.position()}\nevent: hello\ndata: ${JSON.stringify({ since: sample.position() } satisfies Hello)}\n\n`,
   );
   const listener = (change: Change) =>
     res.write(`id: ${change.seq}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`);
-  world.listeners.add(listener);
-  req.on("close", () => world.listeners.delete(listener));
+  sample.listeners.add(listener);
+  req.on("close", () => sample.listeners.delete(listener));
 }
 
-function history({ world, res, path, q }: Call) {
-  const tasks = [...world.rows.values()].filter((r) => r.kind === "tasks");
+function history({ sample, res, path, q }: Call) {
+  const tasks = [...sample.rows.values()].filter((r) => r.kind === "tasks");
   switch (path[1]) {
     case "robots":
       return answers<"robot-history">(res, {
@@ -224,14 +224,14 @@ async function session({ req, res }: Call) {
   res.writeHead(204, { "Set-Cookie": cookie }).end();
 }
 
-const me = ({ world, res }: Call) =>
+const me = ({ sample, res }: Call) =>
   answers<"whoami">(res, {
     user: "ada@example.com",
     groups: ["operators"],
     namespaces: ["default", "field"],
     version: "made-up",
     archive: true,
-    position: world.position(),
+    position: sample.position(),
   });
 
 async function answer(call: Call) {
@@ -246,18 +246,18 @@ async function answer(call: Call) {
   if (first === "events") return events(call);
   if (first === "history") return history(call);
   if (call.path[3] === "logs") return log(call);
-  if (call.path[3] === "why") return json(call.res, whyOf(call.world, known(call)));
+  if (call.path[3] === "why") return json(call.res, whyOf(call.sample, known(call)));
   throw new Refused(404, "NotFound", `there is no ${call.path.join("/")}`);
 }
 
 export function fakeConsole(): Plugin {
-  let world: World | undefined;
+  let sample: SampleData | undefined;
   const handle = (req: IncomingMessage, res: ServerResponse, next: () => void) => {
     const url = new URL(req.url ?? "/", "http://here");
     if (!url.pathname.startsWith("/api/v1/")) return next();
-    world ??= makeWorld();
+    sample ??= makeSampleData();
     const path = url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent);
-    answer({ world, req, res, path, q: url.searchParams }).catch((err) => {
+    answer({ sample, req, res, path, q: url.searchParams }).catch((err) => {
       const code = err instanceof Refused ? err.code : 500;
       const refusal: Status = {
         kind: "Status",

@@ -12,14 +12,14 @@ describe("a table", () => {
     await open("/jobs");
     await at.page.getByRole("button", { name: "failed", exact: true }).click();
     await expect.poll(() => new URL(at.page.url()).search).toBe("?state=failed");
-    await expect.poll(() => at.page.locator(".line .state.tone-good").count()).toBe(0);
+    await expect.poll(() => at.page.locator(".line .state.severity-good").count()).toBe(0);
     await at.page.reload();
     await settled(at.page);
     expect(await at.page.getByRole("button", { name: "failed", exact: true }).getAttribute("aria-pressed")).toBe(
       "true",
     );
     await at.page.goBack();
-    await expect.poll(() => at.page.locator(".line .state.tone-good").count()).toBeGreaterThan(0);
+    await expect.poll(() => at.page.locator(".line .state.severity-good").count()).toBeGreaterThan(0);
   });
 
   it("is worked with by the keyboard", async () => {
@@ -79,7 +79,7 @@ describe("an action", () => {
     await open("/jobs/field/patrol-21");
     const other = await at.another();
     await other.goto(`${at.base}/jobs?ns=field&q=patrol-21`);
-    await other.locator(".line .state.tone-running").first().waitFor();
+    await other.locator(".line .state.severity-running").first().waitFor();
     await at.page.getByRole("button", { name: "Cancel" }).click();
     await at.page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
     await other.locator(".line", { hasText: "canceled" }).waitFor();

@@ -8,7 +8,7 @@ const open = (path: string) => at.open(path);
 
 describe("why something waits", () => {
   const why = () => at.page.getByRole("group", { name: "Why" });
-  const lacks = () => why().getByRole("list", { name: "What the robots lack" });
+  const lacks = () => why().getByRole("list", { name: "Why robots were rejected" });
   const act = (action: string, kind: string, namespace: string, name: string) =>
     at.page.request.post(`${at.base}/api/v1/actions`, {
       headers: { "X-K8s4r-Csrf": "1" },

@@ -37,8 +37,8 @@ type Config struct {
 	// TLS authenticates the console as identity.ConsoleName. If nil, the broker must not require
 	// a client certificate, and the system's CAs must trust its certificate.
 	TLS *tls.Config
-	// World provides the events.
-	World *watch.Store
+	// Store provides the events.
+	Store *watch.Store
 	Log   logr.Logger
 }
 
@@ -48,7 +48,7 @@ type Config struct {
 type Publisher struct {
 	url    *url.URL
 	tls    *tls.Config
-	world  *watch.Store
+	store  *watch.Store
 	log    logr.Logger
 	silent atomic.Bool // the current outage is logged
 
@@ -66,9 +66,9 @@ func New(c Config) (*Publisher, error) {
 		return nil, err
 	}
 	if wire.IsPlaintext(u) {
-		return nil, fmt.Errorf("the MQTT broker at %s is reached without TLS: whoever is on the way there can read and forge what is told; name it by mqtts://", u.Redacted())
+		return nil, fmt.Errorf("the connection to the MQTT broker at %s would not be encrypted: use mqtts://", u.Redacted())
 	}
-	p := &Publisher{url: u, world: c.World, log: c.Log, up: make(chan struct{})}
+	p := &Publisher{url: u, store: c.Store, log: c.Log, up: make(chan struct{})}
 	if c.TLS != nil {
 		p.tls = c.TLS.Clone()
 		p.tls.ServerName = u.Hostname()
@@ -79,11 +79,11 @@ func New(c Config) (*Publisher, error) {
 // Run publishes events from now on until ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	select {
-	case <-p.world.Synced():
+	case <-p.store.Synced():
 	case <-ctx.Done():
 		return nil
 	}
-	return p.publishFrom(ctx, p.world.Ring().Since(""))
+	return p.publishFrom(ctx, p.store.Ring().Since(""))
 }
 
 // publishFrom publishes the events of reader.
@@ -117,7 +117,7 @@ func (p *Publisher) clientConfig() autopaho.ClientConfig {
 		OnConnectionUp: func(*autopaho.ConnectionManager, *paho.Connack) {
 			p.silent.Store(false)
 			p.markConnected()
-			p.log.Info("Events go to the MQTT broker", "broker", p.url.Redacted())
+			p.log.Info("Connected to the MQTT broker; publishing events", "broker", p.url.Redacted())
 		},
 		OnConnectionDown: func() bool {
 			p.markDisconnected()
@@ -125,7 +125,7 @@ func (p *Publisher) clientConfig() autopaho.ClientConfig {
 		},
 		OnConnectError: func(err error) {
 			if !p.silent.Swap(true) {
-				p.log.Info("Cannot reach the MQTT broker; events wait", "broker", p.url.Redacted(), "reason", err.Error())
+				p.log.Info("Cannot connect to the MQTT broker; events are held back", "broker", p.url.Redacted(), "reason", err.Error())
 			}
 		},
 		ClientConfig: paho.ClientConfig{ClientID: identity.ConsoleName},
@@ -193,7 +193,7 @@ func (p *Publisher) publishWithRetry(ctx context.Context, m *autopaho.Connection
 			return
 		}
 		if answer != nil && answer.ReasonCode >= 0x80 { // the broker would refuse a retry, too
-			p.log.Error(err, "The MQTT broker refuses events; has the console the right to publish them?", "topic", what.Topic)
+			p.log.Error(err, "The MQTT broker rejected an event; check that the console may publish to the topic", "topic", what.Topic)
 			return
 		}
 	}

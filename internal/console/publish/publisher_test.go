@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 // listen subscribes to all events and returns their topics and payloads.
 func listen(t *testing.T, addr string) <-chan [2]string {
 	t.Helper()
-	heard, ready := make(chan [2]string, 4096), make(chan struct{})
+	received, ready := make(chan [2]string, 4096), make(chan struct{})
 	m, err := autopaho.NewConnection(t.Context(), autopaho.ClientConfig{
 		ServerUrls: []*url.URL{{Scheme: "mqtt", Host: addr}}, KeepAlive: 30,
 		OnConnectionUp: func(m *autopaho.ConnectionManager, _ *paho.Connack) {
@@ -31,8 +31,8 @@ func listen(t *testing.T, addr string) <-chan [2]string {
 				close(ready)
 			}
 		},
-		ClientConfig: paho.ClientConfig{ClientID: "ear", OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-			heard <- [2]string{p.Packet.Topic, string(p.Packet.Payload)}
+		ClientConfig: paho.ClientConfig{ClientID: "subscriber", OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+			received <- [2]string{p.Packet.Topic, string(p.Packet.Payload)}
 			return true, nil
 		}}},
 	})
@@ -43,18 +43,18 @@ func listen(t *testing.T, addr string) <-chan [2]string {
 	select {
 	case <-ready:
 	case <-time.After(patience):
-		t.Fatal("cannot listen")
+		t.Fatal("not subscribed in time")
 	}
-	return heard
+	return received
 }
 
-func next(t *testing.T, heard <-chan [2]string) [2]string {
+func next(t *testing.T, received <-chan [2]string) [2]string {
 	t.Helper()
 	select {
-	case m := <-heard:
+	case m := <-received:
 		return m
 	case <-time.After(patience):
-		t.Fatal("nothing is heard")
+		t.Fatal("no message received")
 		return [2]string{}
 	}
 }
@@ -73,7 +73,7 @@ func refresh(job string, seq int) watch.Event {
 // publisher must send a resync.
 func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 	addr := fakeserver.StartBroker(t)
-	heard := listen(t, addr)
+	received := listen(t, addr)
 	way := faultnet.New(t, addr, nil)
 	p, err := New(Config{URL: "mqtt://" + way.Addr(), Log: logr.Discard()})
 	if err != nil {
@@ -84,8 +84,8 @@ func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.publishFrom(ctx, ring.Since("")) }()
-	if m := next(t, heard); m != [2]string{"k8s4r/events/lifecycle", `{"type":"started"}`} {
-		t.Fatalf("first is heard %v", m)
+	if m := next(t, received); m != [2]string{"k8s4r/events/lifecycle", `{"type":"started"}`} {
+		t.Fatalf("the first message is %v", m)
 	}
 	for i, c := range []struct {
 		e     watch.Event
@@ -101,8 +101,8 @@ func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 		if err := ring.Publish(c.e); err != nil {
 			t.Fatal(err)
 		}
-		if m := next(t, heard); m[0] != c.topic || !strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, i+1)) {
-			t.Errorf("%s %s is heard as %v, want %s", c.e.Kind, c.e.Name, m, c.topic)
+		if m := next(t, received); m[0] != c.topic || !strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, i+1)) {
+			t.Errorf("event of %s %s: message %v, want topic %s", c.e.Kind, c.e.Name, m, c.topic)
 		}
 	}
 	for i := range 300 {
@@ -113,14 +113,14 @@ func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 			way.CutConnections()
 		}
 	}
-	awaitAll(t, heard, 6, 100, 400)
+	awaitAll(t, received, 6, 100, 400)
 	for i := range 3 { // these messages are lost with the connection
 		way.DropPackets()
 		if err := ring.Publish(change(row.Jobs, "j", "j", 400+i)); err != nil {
 			t.Fatal(err)
 		}
 		way.RestoreNetwork()
-		awaitAll(t, heard, 399+i, 400+i, 401+i)
+		awaitAll(t, received, 399+i, 400+i, 401+i)
 	}
 	way.RefuseConnections()
 	for i := range 2 * held {
@@ -129,16 +129,16 @@ func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 		}
 	}
 	way.RestoreNetwork()
-	for m := next(t, heard); m[1] != `{"type":"resync"}`; m = next(t, heard) {
+	for m := next(t, received); m[1] != `{"type":"resync"}`; m = next(t, received) {
 		if strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, 999+2*held)) {
-			t.Fatal("the end is heard, and nobody says that something is missing")
+			t.Fatal("received the last event without a resync before it")
 		}
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for m := next(t, heard); m[1] != `{"type":"stopped"}`; m = next(t, heard) {
+	for m := next(t, received); m[1] != `{"type":"stopped"}`; m = next(t, received) {
 		continue
 	}
 }
@@ -146,7 +146,7 @@ func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
 func TestNew_RejectsInvalidURLs(t *testing.T) {
 	for _, address := range []string{"", "broker", "mqtt://broker.example.com:1883", "ws://192.0.2.1", "::"} {
 		if _, err := New(Config{URL: address}); err == nil {
-			t.Errorf("%q is taken", address)
+			t.Errorf("%q is accepted", address)
 		}
 	}
 	for _, address := range []string{"mqtts://broker.example.com:8883", "mqtt://localhost:1883", "mqtt://127.0.0.1:1883"} {
@@ -158,16 +158,16 @@ func TestNew_RejectsInvalidURLs(t *testing.T) {
 
 // awaitAll receives the events with the numbers from want on, in order. The event last may be
 // repeated.
-func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
+func awaitAll(t *testing.T, received <-chan [2]string, last, want, end int) {
 	t.Helper()
 	for want < end {
-		m := next(t, heard)
+		m := next(t, received)
 		switch {
 		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want)):
 			want, last = want+1, want
 		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, last)), strings.Contains(m[1], `"lost"`): // a repeated event, and the will
 		default:
-			t.Fatalf("heard %v, want %d", m, want)
+			t.Fatalf("received %v, want %d", m, want)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
 // must be sent once.
 func TestPublisher_WaitsForOnConnectionUp(t *testing.T) {
 	addr := fakeserver.StartBroker(t)
-	heard := listen(t, addr)
+	received := listen(t, addr)
 	p, err := New(Config{URL: "mqtt://" + addr, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestPublisher_WaitsForOnConnectionUp(t *testing.T) {
 	}
 	started := 0
 	for last := ""; last != `{"type":"stopped"}`; {
-		last = next(t, heard)[1]
+		last = next(t, received)[1]
 		if last == `{"type":"started"}` {
 			started++
 		}

@@ -20,19 +20,19 @@ func Describe(o client.Object) *Row {
 	case *v1alpha1.Job:
 		return DescribeJob(o)
 	case *v1alpha1.TaskGroup:
-		return TaskGroup(o)
+		return DescribeTaskGroup(o)
 	case *v1alpha1.Task:
 		return DescribeTask(o)
 	case *v1alpha1.Robot:
 		return DescribeRobot(o)
 	case *flowv1.JobFlow:
-		return JobFlow(o)
+		return DescribeJobFlow(o)
 	case *cronv1.CronJobFlow:
-		return CronJobFlow(o)
+		return DescribeCronJobFlow(o)
 	case *batchv1.Job:
 		return DescribeVCJob(o)
 	case *rayv1.RayCluster:
-		return RayCluster(o)
+		return DescribeRayCluster(o)
 	case *corev1.Pod:
 		return DescribePod(o)
 	}
@@ -50,45 +50,45 @@ func visibleCopy(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = seenMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
 		return &c
 	case *v1alpha1.TaskGroup:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = seenMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
 		return &c
 	case *v1alpha1.Task:
 		c := *o
-		c.ObjectMeta, c.Status.Resources = seenMeta(c.ObjectMeta), nil
+		c.ObjectMeta, c.Status.Resources = visibleMeta(c.ObjectMeta), nil
 		return &c
 	case *v1alpha1.Robot:
 		c := *o
-		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = seenMeta(c.ObjectMeta), nil, stableDeviceInfo(c.Status.DeviceInfo)
+		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = visibleMeta(c.ObjectMeta), nil, stableDeviceInfo(c.Status.DeviceInfo)
 		return &c
 	case *flowv1.JobFlow:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = seenMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
 		return &c
 	case *cronv1.CronJobFlow:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = seenMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
 		return &c
 	case *batchv1.Job:
 		c := *o
-		c.ObjectMeta = seenMeta(c.ObjectMeta)
+		c.ObjectMeta = visibleMeta(c.ObjectMeta)
 		return &c
 	case *rayv1.RayCluster:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration, c.Status.LastUpdateTime = seenMeta(c.ObjectMeta), 0, nil
+		c.ObjectMeta, c.Status.ObservedGeneration, c.Status.LastUpdateTime = visibleMeta(c.ObjectMeta), 0, nil
 		return &c
 	case *corev1.Pod:
 		c := *o
-		c.ObjectMeta = seenMeta(c.ObjectMeta)
+		c.ObjectMeta = visibleMeta(c.ObjectMeta)
 		return &c
 	}
 	return o
 }
 
-func seenMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+func visibleMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ResourceVersion, m.Generation, m.ManagedFields = "", 0, nil
 	return m
 }

@@ -32,27 +32,27 @@ const (
 // Kinds lists every kind.
 var Kinds = []Kind{Jobs, TaskGroups, Tasks, Robots, JobFlows, CronJobFlows, VCJobs, RayClusters, Pods}
 
-// Tone is the severity of a state, in the same six values for all kinds.
-type Tone string
+// Severity is the severity of a state, in the same six values for all kinds.
+type Severity string
 
 // Severities of states.
 const (
 	// Waiting means that the object has not started, or continues by itself.
-	Waiting Tone = "waiting"
+	Waiting Severity = "waiting"
 	// Running means that the object is active.
-	Running Tone = "running"
+	Running Severity = "running"
 	// Good means that the object has completed, or is in its desired state.
-	Good Tone = "good"
+	Good Severity = "good"
 	// Bad means that the object has failed, or needs attention.
-	Bad Tone = "bad"
+	Bad Severity = "bad"
 	// Paused means that the object waits because a user paused it.
-	Paused Tone = "paused"
+	Paused Severity = "paused"
 	// Gone means that the object was canceled, or is disconnected.
-	Gone Tone = "gone"
+	Gone Severity = "gone"
 )
 
-// Tones lists every severity.
-var Tones = []Tone{Waiting, Running, Good, Bad, Paused, Gone}
+// Severities lists every severity.
+var Severities = []Severity{Waiting, Running, Good, Bad, Paused, Gone}
 
 // Row describes an object in the console's API.
 type Row struct {
@@ -63,8 +63,8 @@ type Row struct {
 	// ResourceVersion of the object. If empty, the object is only in the archive.
 	ResourceVersion string `json:"resourceVersion"`
 	// State is the kind's own name of the state. It is never empty.
-	State string `json:"state"`
-	Tone  Tone   `json:"severity"`
+	State    string   `json:"state"`
+	Severity Severity `json:"severity"`
 	// Reason is a word in CamelCase and Message is for people. Both may be empty.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -167,8 +167,8 @@ func findOwner(o client.Object) *Owner {
 	return &Owner{by.Kind, by.Name}
 }
 
-// ofFlow sets the flow, step and template of a job.
-func (r *Row) ofFlow(o client.Object) {
+// setFlow sets the flow, step and template of a job.
+func (r *Row) setFlow(o client.Object) {
 	r.Template = strings.TrimPrefix(o.GetAnnotations()[flowv1.KeyCreatedByJobTemplate], o.GetNamespace()+".")
 	by := r.Owner
 	switch {

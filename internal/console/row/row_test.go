@@ -84,7 +84,7 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 		{robot, Robots, `"state":"Online","severity":"paused","reason":"Draining",` + created + `,"robot":"r1","labels":{"arm":"yes"},"heartbeat":"2026-11-22T12:03:00.000000Z","cordoned":true,"capacity":{"arm":"1","cpu":"2","memory":"1024"},"runningTasks":2}`},
 		{flow, JobFlows, `"state":"Running","severity":"running","reason":"TemplateNotFound","message":"no template",` + created + `,"started":"2026-11-22T12:01:00.000000Z","flow":"nightly","template":"nightly","progress":{"total":6,"waiting":2,"running":1,"done":2,"failed":1}}`},
 		{pod, Pods, `"state":"Pending","severity":"waiting","reason":"ErrImagePull",` + created + `,"owner":{"kind":"vcjobs","name":"v"},"job":"v","group":"main","node":"node","labels":{"volcano.sh/job-name":"v","volcano.sh/task-spec":"main"}}`},
-		{ended, Pods, `"state":"Failed","severity":"bad","reason":"Error","message":"container c ended with exit code 3",` + created + `,"finished":"2026-11-22T12:01:00.000000Z"}`},
+		{ended, Pods, `"state":"Failed","severity":"bad","reason":"Error","message":"container c exited with code 3",` + created + `,"finished":"2026-11-22T12:01:00.000000Z"}`},
 		{vcjob, VCJobs, `"state":"Terminated","severity":"gone",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:01:00.000000Z","job":"v","template":"v","progress":{"total":5,"waiting":0,"running":0,"done":4,"failed":1}}`},
 		{cluster, RayClusters, `"state":"pending","severity":"waiting","message":"no room",` + created + `,"progress":{"total":3,"waiting":2,"running":1,"done":0,"failed":0}}`},
 		{cron, CronJobFlows, `"state":"Scheduled","severity":"waiting","message":"@daily",` + created + `,"template":"night"}`},
@@ -101,35 +101,35 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 }
 
 // Completed states are good, failed states are bad, and each state has a severity.
-func TestTones_MatchStates(t *testing.T) {
-	count := map[Tone]int{}
+func TestSeverities_MatchStates(t *testing.T) {
+	count := map[Severity]int{}
 	for _, s := range lifecycle.TaskStates {
 		o := &v1alpha1.Task{}
 		o.Status.State = string(s)
 		r := DescribeTask(o)
-		if r.State != string(s) || (s == lifecycle.TaskCompleted) != (r.Tone == Good) || (s == lifecycle.TaskPaused) != (r.Tone == Paused) {
-			t.Errorf("a task that is %s is shown as %s, %s", s, r.State, r.Tone)
+		if r.State != string(s) || (s == lifecycle.TaskCompleted) != (r.Severity == Good) || (s == lifecycle.TaskPaused) != (r.Severity == Paused) {
+			t.Errorf("a task that is %s is shown as %s, %s", s, r.State, r.Severity)
 		}
-		count[r.Tone]++
+		count[r.Severity]++
 	}
 	for _, s := range lifecycle.JobStates {
-		if tone := jobTone(s); (s == lifecycle.JobCompleted) != (tone == Good) || (s == lifecycle.JobFailed) != (tone == Bad) || (s == lifecycle.JobRunning) != (tone == Running) {
-			t.Errorf("a job that is %s is %s", s, tone)
+		if severity := jobSeverity(s); (s == lifecycle.JobCompleted) != (severity == Good) || (s == lifecycle.JobFailed) != (severity == Bad) || (s == lifecycle.JobRunning) != (severity == Running) {
+			t.Errorf("a job that is %s is %s", s, severity)
 		}
 	}
 	for _, p := range lifecycle.FlowPhases {
-		if tone := flowTone(p, true); p.StartsSteps() != (tone == Paused) || (p == lifecycle.FlowTerminating) != (tone == Gone) {
-			t.Errorf("a suspended flow that is %s is %s", p, tone)
+		if severity := flowSeverity(p, true); p.StartsSteps() != (severity == Paused) || (p == lifecycle.FlowTerminating) != (severity == Gone) {
+			t.Errorf("a suspended flow that is %s is %s", p, severity)
 		}
 	}
 	for _, p := range lifecycle.RobotPhases {
-		if tone := robotTone(p, false); (p == lifecycle.RobotOnline) != (tone == Good) || (p == lifecycle.RobotOffline) != (tone == Bad) {
-			t.Errorf("a robot that is %s is %s", p, tone)
+		if severity := robotSeverity(p, false); (p == lifecycle.RobotOnline) != (severity == Good) || (p == lifecycle.RobotOffline) != (severity == Bad) {
+			t.Errorf("a robot that is %s is %s", p, severity)
 		}
 	}
-	for _, tone := range Tones {
-		if count[tone] == 0 {
-			t.Errorf("no task is ever %s", tone)
+	for _, severity := range Severities {
+		if count[severity] == 0 {
+			t.Errorf("no task is ever %s", severity)
 		}
 	}
 }

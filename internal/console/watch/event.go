@@ -56,7 +56,7 @@ type Event struct {
 	// JSON is the event in the format of the console's API. It has no row for a removed object.
 	JSON []byte
 
-	crowd  batch  // the mass change that this change belongs to
+	batch  batch  // the mass change that this change belongs to
 	number uint64 // within this instance, from 1
 }
 

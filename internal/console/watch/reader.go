@@ -35,7 +35,7 @@ func (d *Reader) Next(ctx context.Context) (*Event, error) {
 // Poll returns the next event, or nil if there is none yet.
 func (d *Reader) Poll() *Event {
 	next := d.at.next.Load()
-	if next.isDropped() || next != nil && next.next.Load().isDropped() {
+	if next.isCut() || next != nil && next.next.Load().isCut() {
 		var missed bool
 		d.at, missed = d.ring.relocateReader(d.at)
 		d.resync = d.resync || missed
@@ -45,7 +45,7 @@ func (d *Reader) Poll() *Event {
 	case d.resync:
 		d.resync, d.position = false, d.at.event.ID
 		return &Event{Type: Resync, ID: d.at.event.ID, Seq: d.at.event.Seq}
-	case next == nil || next.isDropped(): // the next call relocates the reader
+	case next == nil || next.isCut(): // the next call relocates the reader
 		return nil
 	}
 	d.at, d.position = next, next.event.ID

@@ -53,8 +53,8 @@ type node struct {
 // cut marks the link of an evicted node.
 var cut = &node{}
 
-// isDropped reports whether n marks a cut link, as opposed to the end of the list.
-func (n *node) isDropped() bool { return n == cut }
+// isCut reports whether n marks a cut link, as opposed to the end of the list.
+func (n *node) isCut() bool { return n == cut }
 
 // NewRing returns an empty ring. instanceID is part of the events' IDs. It must be unique among all
 // instances and contain no colon.

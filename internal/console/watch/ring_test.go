@@ -289,7 +289,7 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		})
 	}
-	task := &row.Row{Kind: row.Tasks, Namespace: "default", Name: "survey-drive-17-wheels", UID: "5f1c1d6e-0000-4000-8000-000000000000", State: "running", Tone: row.Running, Job: "survey"}
+	task := &row.Row{Kind: row.Tasks, Namespace: "default", Name: "survey-drive-17-wheels", UID: "5f1c1d6e-0000-4000-8000-000000000000", State: "running", Severity: row.Running, Job: "survey"}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {

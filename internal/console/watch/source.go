@@ -23,8 +23,8 @@ import (
 
 // source is one watch and its objects. A Reflector writes to it from one goroutine.
 type source struct {
-	watched
-	world  *Store
+	watchedKind
+	store  *Store
 	lister *lister
 	log    logr.Logger
 
@@ -35,14 +35,14 @@ type source struct {
 	present atomic.Bool
 	silent  bool // the current error is logged
 
-	items map[string]map[string]*Item // by namespace and name; guarded by world.mu
+	items map[string]map[string]*Item // by namespace and name; guarded by store.mu
 }
 
 func (s *source) runReflector(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(s.lister, s.example, s, cache.ReflectorOptions{Name: "events/" + string(s.kind)})
 	retry := wait.Backoff{Duration: retryFirst, Cap: retryLast, Factor: 2, Jitter: 1, Steps: 10}
 	_ = retry.DelayWithReset(clock.RealClock{}, 4*retryLast).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		s.reportTrouble(ctx, r.ListAndWatchWithContext(ctx))
+		s.handleWatchError(ctx, r.ListAndWatchWithContext(ctx))
 		return false, nil
 	})
 }
@@ -64,8 +64,8 @@ func (s *source) recordListResult(err error) {
 
 func (s *source) settleList() { s.once.Do(func() { close(s.settled) }) }
 
-// hasBegun reports whether changes are published. The first list is not.
-func (s *source) hasBegun() bool {
+// isSettled reports whether changes are published. The first list is not.
+func (s *source) isSettled() bool {
 	select {
 	case <-s.settled:
 		return true
@@ -84,7 +84,7 @@ func (s *source) Update(o any) error {
 		return err
 	}
 	old, item := s.putItem(item)
-	s.world.folder.publishOrHold(diffEvents(old, item, at)...)
+	s.store.coalescer.publishOrHold(diffEvents(old, item, at)...)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (s *source) Delete(o any) error {
 		return err
 	}
 	if old := s.takeItem(client.ObjectKeyFromObject(item.Object)); old != nil {
-		s.world.folder.publishOrHold(removalEvent(old, objectVersion(item.Object), s.world.now()))
+		s.store.coalescer.publishOrHold(removalEvent(old, objectVersion(item.Object), s.store.now()))
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (s *source) Resync() error { return nil }
 func (s *source) Replace(list []any, resourceVersion string) error {
 	at, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
-		return fmt.Errorf("list of %s: resourceVersion %q is no number", s.kind, resourceVersion)
+		return fmt.Errorf("list of %s: resourceVersion %q is not a number", s.kind, resourceVersion)
 	}
 	var fresh []*Item
 	for _, o := range list {
@@ -119,9 +119,9 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 		}
 		fresh = append(fresh, item)
 	}
-	s.world.recordVersion(at)
-	if s.hasBegun() {
-		s.world.folder.tellAll(s.diffList(fresh, at))
+	s.store.recordVersion(at)
+	if s.isSettled() {
+		s.store.coalescer.publishAll(s.diffList(fresh, at))
 		return nil
 	}
 	for _, item := range fresh {
@@ -134,7 +134,7 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 // diffList applies a list and returns the events for the differences.
 func (s *source) diffList(fresh []*Item, at uint64) []Event {
 	slices.SortFunc(fresh, func(a, b *Item) int { return cmp.Compare(objectVersion(a.Object), objectVersion(b.Object)) })
-	now := s.world.now()
+	now := s.store.now()
 	gone := map[types.NamespacedName]bool{}
 	for _, i := range s.allItems() {
 		gone[client.ObjectKeyFromObject(i.Object)] = true
@@ -160,17 +160,17 @@ func (s *source) diffList(fresh []*Item, at uint64) []Event {
 func (s *source) newItem(o any) (*Item, time.Time, error) {
 	object, ok := o.(client.Object)
 	if !ok {
-		return nil, time.Time{}, fmt.Errorf("%T is no object of %s", o, s.kind)
+		return nil, time.Time{}, fmt.Errorf("%T is not an object of %s", o, s.kind)
 	}
-	at := writtenAt(object, s.world.now())
+	at := writtenAt(object, s.store.now())
 	object.SetManagedFields(nil)
-	s.world.recordVersion(objectVersion(object))
+	s.store.recordVersion(objectVersion(object))
 	return &Item{Row: row.Describe(object), Object: object}, at, nil
 }
 
 // putItem stores an item, with the fields inherited from its job, and returns the previous item.
 func (s *source) putItem(item *Item) (old, kept *Item) {
-	w := s.world
+	w := s.store
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if kind, name, ok := item.Row.Parent(); ok {
@@ -185,7 +185,7 @@ func (s *source) putItem(item *Item) (old, kept *Item) {
 	return old, item
 }
 
-// setLocked stores an item. Callers hold world.mu.
+// setLocked stores an item. Callers hold store.mu.
 func (s *source) setLocked(item *Item) (old *Item) {
 	namespace, name := item.Object.GetNamespace(), item.Object.GetName()
 	old = s.items[namespace][name]
@@ -193,7 +193,7 @@ func (s *source) setLocked(item *Item) (old *Item) {
 		s.items[namespace] = map[string]*Item{}
 	}
 	s.items[namespace][name] = item
-	s.world.linkLocked(s.kind, old, item)
+	s.store.linkLocked(s.kind, old, item)
 	return old
 }
 
@@ -212,8 +212,8 @@ func (w *Store) inheritLocked(owner types.UID, job *row.Row) {
 
 // takeItem removes an object and returns it, or nil if it does not exist.
 func (s *source) takeItem(name types.NamespacedName) *Item {
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
 	old := s.items[name.Namespace][name.Name]
 	if old == nil {
 		return nil
@@ -222,18 +222,18 @@ func (s *source) takeItem(name types.NamespacedName) *Item {
 	if len(s.items[name.Namespace]) == 0 {
 		delete(s.items, name.Namespace)
 	}
-	s.world.linkLocked(s.kind, old, nil)
+	s.store.linkLocked(s.kind, old, nil)
 	return old
 }
 
 func (s *source) allItems() []*Item {
-	s.world.mu.RLock()
-	defer s.world.mu.RUnlock()
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
 	return s.appendLocked(nil, "")
 }
 
 // appendLocked appends the items of a namespace, or of all namespaces if it is empty. Callers
-// hold world.mu.
+// hold store.mu.
 func (s *source) appendLocked(out []*Item, namespace string) []*Item {
 	for in, items := range s.items {
 		if namespace != "" && in != namespace {
@@ -247,15 +247,15 @@ func (s *source) appendLocked(out []*Item, namespace string) []*Item {
 	return out
 }
 
-// reportTrouble logs once why a kind cannot be watched. If the kind no longer exists, its objects
+// handleWatchError logs once why a kind cannot be watched. If the kind no longer exists, its objects
 // are removed.
-func (s *source) reportTrouble(ctx context.Context, err error) {
+func (s *source) handleWatchError(ctx context.Context, err error) {
 	if isMissing(err) {
 		s.present.Store(false)
-		s.world.folder.tellAll(s.diffList(nil, s.world.seen.Load()))
+		s.store.coalescer.publishAll(s.diffList(nil, s.store.seen.Load()))
 	}
 	if err != nil && ctx.Err() == nil && !s.silent {
-		s.log.Info("Not watched now; it is tried again", "kind", s.kind, "reason", err.Error())
+		s.log.Info("Cannot watch kind; retrying", "kind", s.kind, "reason", err.Error())
 	}
 	s.silent = err != nil
 }

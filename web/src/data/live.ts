@@ -1,6 +1,6 @@
 // The only event stream of this tab. Changes are delivered once per frame or less often: ten updates a
 // second look live, and scrolling needs the other frames.
-import { api, type Change, doubt, eventsAddress, said } from "../api.ts";
+import { api, type Change, checkSession, decodeEvent, eventsAddress } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
 export type Connection = "connecting" | "live" | "broken";
@@ -18,7 +18,7 @@ let flushed = 0;
 const between = 100; // ms
 const unseen = 1000; // ms
 
-function say(now: Connection) {
+function setConnection(now: Connection) {
   if (now === connection) return;
   connection = now;
   for (const watch of watchers) watch();
@@ -39,58 +39,59 @@ function schedule() {
   else setTimeout(() => requestAnimationFrame(flush), between);
 }
 
-function hand(change: Change) {
+function enqueueChange(change: Change) {
   if (waiting.push(change) === 1) schedule();
 }
 
 // One event reports that an action on a job changed many tasks. They are loaded and delivered as separate
 // changes.
-async function gather(many: Change) {
+async function loadMassChange(many: Change) {
   const of = { namespace: many.namespace, job: many.job, changedAfter: many.after };
   try {
     let next: string | undefined;
     do {
       const page = await api.list(many.kind, of, { limit: 1000, continue: next });
-      for (const row of page.items) hand({ ...many, refresh: false, name: row.name, uid: row.uid, to: row.state, row });
+      for (const row of page.items)
+        enqueueChange({ ...many, refresh: false, name: row.name, uid: row.uid, to: row.state, row });
       next = page.continue;
     } while (next);
   } catch {
-    startAnew(); // pages that show them get the error when they reload
+    reloadReaders(); // pages that show them get the error when they reload
   }
 }
 
 function receive(event: MessageEvent<string>) {
   last = event.lastEventId || last;
-  const change = said.change(event);
-  change.refresh ? void gather(change) : hand(change);
+  const change = decodeEvent.change(event);
+  change.refresh ? void loadMassChange(change) : enqueueChange(change);
 }
 
-function startAnew() {
+function reloadReaders() {
   waiting = [];
   for (const reader of readers) reader.resync();
 }
 
 function resync(event: MessageEvent<string>) {
   last = event.lastEventId || last;
-  startAnew();
+  reloadReaders();
 }
 
 function open() {
   retrying = false;
   source = new EventSource(eventsAddress(last));
   source.addEventListener("hello", (event) => {
-    last ||= said.hello(event).since;
+    last ||= decodeEvent.hello(event).since;
     retry = 0;
-    say("live");
+    setConnection("live");
   });
   source.addEventListener("change", receive);
   source.addEventListener("resync", resync);
   source.onerror = () => {
-    say("broken");
+    setConnection("broken");
     // The browser reconnects by itself unless the response was not a stream.
     if (source?.readyState !== EventSource.CLOSED) return;
     source = undefined;
-    doubt();
+    checkSession();
     retrying = true;
     setTimeout(open, Math.min(30_000, 500 * 2 ** retry++));
   };

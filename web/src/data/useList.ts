@@ -23,7 +23,7 @@ function trim() {
 
 export function useList(kind: Kind, query: Query, sort: string): Shown & { key: string; reload: () => void } {
   const key = JSON.stringify([kind, query, sort]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the key says all that is in the query
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the key contains the whole query
   const list = useMemo(() => listOf(kind, query, sort, key), [key]);
   useEffect(() => {
     list.start();

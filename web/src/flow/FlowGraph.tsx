@@ -111,7 +111,7 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
   const [params, change] = useParams();
   const chosen = params.get("step");
   const shape = shapeOf(of);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape says all that the layout depends on
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape contains everything that the layout depends on
   const places = useMemo(
     () =>
       layout(
@@ -123,7 +123,7 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
   const big = of.nodes.length > mostForDagre;
   const nodes = useNodes(of, places, chosen, big);
   const edges = useMemo(() => (big ? none : edgesOf(of)), [of, big]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape says all that the lines depend on
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape contains everything that the lines depend on
   const lines = useMemo(() => (big ? linesOf(of.edges, places) : ""), [shape, places, big]);
   const map = useIdle() && of.nodes.length >= mapFrom;
   const open: NodeMouseHandler = useCallback((_, node) => change({ step: node.id }), [change]);
@@ -156,7 +156,7 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
           <Background gap={24} />
           <Controls showInteractive={false} />
           {big && <Lines path={lines} />}
-          {map && <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.severity}`} />}
+          {map && <MiniMap pannable zoomable nodeClassName={(n) => `severity-${(n as StepNode).data.step.severity}`} />}
         </ReactFlow>
       </div>
       {step && <SidePanel step={step} namespace={namespace} close={() => change({ step: undefined })} />}

@@ -3,11 +3,11 @@ import { lazy, type ReactNode, Suspense, useState } from "react";
 import { api, type Row, type Step } from "../api.ts";
 import { useList } from "../data/useList.ts";
 import { useLoad } from "../data/useLoad.ts";
+import { kindNames } from "../kindNames.ts";
 import { Manifest } from "../pages/Manifest.tsx";
 import { ActionBar } from "../ui/ActionBar.tsx";
 import { ErrorNote, Loading, ObjectLink, ProgressBar, State, Took } from "../ui/basics.tsx";
 import { useWhy, WhyNote } from "../ui/Why.tsx";
-import { words } from "../words.ts";
 
 const LogView = lazy(() => import("../logs/LogView.tsx"));
 
@@ -41,8 +41,8 @@ export function SidePanel({ step, namespace, close }: { step: Step; namespace: s
       <div className="body" key={`${step.name} ${part}`}>
         {part === "state" && <StepState step={step} />}
         {part === "logs" &&
-          (job ? <StepLog job={job} namespace={namespace} /> : <p className="quiet">It has no Job yet.</p>)}
-        {part === "manifest" && (job ? <JobManifest job={job} /> : <p className="quiet">It has no Job yet.</p>)}
+          (job ? <StepLog job={job} namespace={namespace} /> : <p className="quiet">The step has no Job yet.</p>)}
+        {part === "manifest" && (job ? <JobManifest job={job} /> : <p className="quiet">The step has no Job yet.</p>)}
       </div>
     </aside>
   );
@@ -66,7 +66,7 @@ function StepState({ step }: { step: Step }) {
       <Section title="Jobs" show={step.jobs.length > 0}>
         {step.jobs.map((row) => (
           <div key={row.uid} className="job">
-            <small>{words[row.kind].one}</small> <ObjectLink of={row} />{" "}
+            <small>{kindNames[row.kind].one}</small> <ObjectLink of={row} />{" "}
             <State severity={row.severity}>{row.state}</State>
             <ProgressBar of={row.progress} /> <Took start={row.started} end={row.finished} />
           </div>
@@ -142,7 +142,7 @@ function StepLog({ job, namespace }: { job: Row; namespace: string }) {
   return (
     <Suspense fallback={<Loading />}>
       <LogView of={{ kind, namespace, name: row.name }} live={!row.archived}>
-        <select aria-label={words[kind].one} value={row.name} onChange={(event) => setChosen(event.target.value)}>
+        <select aria-label={kindNames[kind].one} value={row.name} onChange={(event) => setChosen(event.target.value)}>
           {rows.map((r) => (
             <option key={r.uid}>{r.name}</option>
           ))}

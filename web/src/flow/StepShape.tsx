@@ -6,7 +6,7 @@ import { State } from "../ui/basics.tsx";
 export type StepNode = Node<{ step: Step; ends: boolean }, "step">;
 
 export const StepShape = memo(({ data: { step, ends }, selected }: NodeProps<StepNode>) => (
-  <div className={`step tone-${step.severity}${selected ? " chosen" : ""}`} title={step.message}>
+  <div className={`step severity-${step.severity}${selected ? " chosen" : ""}`} title={step.message}>
     {ends && <Handle type="target" position={Position.Left} isConnectable={false} />}
     {ends && <Handle type="source" position={Position.Right} isConnectable={false} />}
     <strong>{step.name}</strong>

@@ -39,7 +39,7 @@ export default function LogView({ of, attempts, live, children }: Props) {
           <label>
             Attempt{" "}
             <select value={chosen ?? ""} onChange={(event) => change({ attempt: event.target.value })}>
-              <option value="">the latest</option>
+              <option value="">latest</option>
               {attempts.map(({ number, state: ended }) => (
                 <option key={number} value={number}>
                   {number} ({ended})
@@ -52,7 +52,7 @@ export default function LogView({ of, attempts, live, children }: Props) {
         <input
           type="search"
           placeholder="Search the log"
-          aria-label="Search the log; Enter finds the next, shift and Enter the one before"
+          aria-label="Search the log; Enter: next match, Shift+Enter: previous match"
           onKeyDown={(event) => {
             if (event.key === "Escape") event.currentTarget.blur();
             if (event.key === "Enter")

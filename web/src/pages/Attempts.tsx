@@ -8,7 +8,7 @@ function ended(attempt: Attempt): string {
 
 /** Attempts lists attempts of tasks. With names it shows the task of each. */
 export function Attempts({ of, names }: { of: Attempt[]; names?: boolean }) {
-  if (of.length === 0) return <p className="quiet">No attempt has begun.</p>;
+  if (of.length === 0) return <p className="quiet">No attempts yet.</p>;
   return (
     <div className="scroll" tabIndex={0} role="group" aria-label="Attempts">
       <table>
@@ -19,7 +19,7 @@ export function Attempts({ of, names }: { of: Attempt[]; names?: boolean }) {
             <th>State</th>
             <th>Robot</th>
             <th>Reason</th>
-            <th>Ended with</th>
+            <th>Result</th>
             <th>Began</th>
             <th>Took</th>
           </tr>

@@ -37,7 +37,7 @@ export function Fleet({ rows, chosen, choose }: Props) {
   );
 }
 
-function says(row: Row): string {
+function robotTitle(row: Row): string {
   const tasks = row.runningTasks === 1 ? "1 task" : `${row.runningTasks ?? 0} tasks`;
   return [row.name, row.state, tasks, row.cordoned && "cordoned", row.reason].filter(Boolean).join(", ");
 }
@@ -46,8 +46,8 @@ const Robot = memo(({ row, chosen, choose }: { row: Row; chosen: boolean; choose
   <li>
     <a
       href={objectPath(row)}
-      className={`robot tone-${row.severity}${chosen ? " chosen" : ""}${row.cordoned ? " cordoned" : ""}`}
-      title={says(row)}
+      className={`robot severity-${row.severity}${chosen ? " chosen" : ""}${row.cordoned ? " cordoned" : ""}`}
+      title={robotTitle(row)}
       onClick={(event) => {
         event.preventDefault();
         if (event.shiftKey || event.ctrlKey || event.metaKey) choose(row.uid, event.shiftKey ? "range" : "toggle");

@@ -2,10 +2,10 @@ import { lazy, type ReactNode, Suspense } from "react";
 import { api, archivable, type Failure, type Kind, type Query, type Sample } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
+import { kindNames } from "../kindNames.ts";
 import { useSession } from "../session.tsx";
 import { fromLocal } from "../time.ts";
 import { Empty, ErrorNote, Link, Loading, useTitle, When } from "../ui/basics.tsx";
-import { words } from "../words.ts";
 import { Between } from "./Between.tsx";
 import { Listed } from "./ListPage.tsx";
 import { RobotHistory } from "./RobotHistory.tsx";
@@ -26,7 +26,7 @@ export default function HistoryPage({ tab }: { tab: string }) {
   if (!archive) {
     return (
       <Empty title="There is no archive" command="k8s4r-manager --archive=sqlite:/var/lib/k8s4r/history.db">
-        What has ended is kept, and found here, when the manager has one.
+        Start the manager with an archive to keep ended objects and to find them here.
       </Empty>
     );
   }
@@ -72,7 +72,7 @@ function KindChoice({ of }: { of: readonly Kind[] }) {
     >
       {of.map((kind) => (
         <option key={kind} value={kind}>
-          {words[kind].many}
+          {kindNames[kind].many}
         </option>
       ))}
     </select>
@@ -115,7 +115,7 @@ function OnRobot() {
       {robot ? (
         <RobotHistory robot={robot} />
       ) : (
-        <Empty title="Which robot?">Its name above, and what ran there is here.</Empty>
+        <Empty title="Choose a robot">Enter its name above to see the attempts that ran on it.</Empty>
       )}
     </>
   );
@@ -138,7 +138,7 @@ function Failures() {
       <ErrorNote error={error} retry={reload} />
       {!data && !error && <Loading />}
       {data &&
-        (data.items.length > 0 ? <FailureTable of={data.items} /> : <Empty title="Nothing has failed in this time" />)}
+        (data.items.length > 0 ? <FailureTable of={data.items} /> : <Empty title="No failures in this time range" />)}
       {data && <Sampled of={data.of} />}
     </>
   );
@@ -150,8 +150,8 @@ function Sampled({ of }: { of: Sample }) {
   return (
     <p>
       <small>
-        Of the last {of.runs.toLocaleString()} that ended in this time, since <When time={of.since} />. A template or a
-        shorter time shows more of it.
+        Based on the last {of.runs.toLocaleString()} runs in this time range, since <When time={of.since} />. To include
+        older runs, filter by template or shorten the range.
       </small>
     </p>
   );
@@ -179,7 +179,7 @@ function FailureTable({ of }: { of: Failure[] }) {
               <td>{item.attempts.toLocaleString()}</td>
               <td>{item.failed.toLocaleString()}</td>
               <td>
-                <meter max={1} value={item.failed / Math.max(1, item.attempts)} aria-label="Share that failed" />{" "}
+                <meter max={1} value={item.failed / Math.max(1, item.attempts)} aria-label="Failure rate" />{" "}
                 {Math.round((100 * item.failed) / Math.max(1, item.attempts))} %
               </td>
               <td>
@@ -214,7 +214,7 @@ function Steps() {
       <ErrorNote error={error} retry={reload} />
       {!data && !error && <Loading />}
       {data &&
-        (data.items.length > 0 ? <StepTimes of={data.items} /> : <Empty title="Nothing has ended in this time" />)}
+        (data.items.length > 0 ? <StepTimes of={data.items} /> : <Empty title="No finished runs in this time range" />)}
       {data && <Sampled of={data.of} />}
     </>
   );

@@ -2,13 +2,13 @@ import { useEffect, useMemo, useRef } from "react";
 import { archivable, type Kind, type Query } from "../api.ts";
 import { useParams, withParams } from "../data/route.ts";
 import { useList } from "../data/useList.ts";
+import { kindNames } from "../kindNames.ts";
 import { useSession } from "../session.tsx";
 import { ActionBar, actionsOf } from "../ui/ActionBar.tsx";
 import { Empty, ErrorNote, Link, Loading, useTitle } from "../ui/basics.tsx";
 import { columnsOf } from "../ui/columns.tsx";
 import { RowTable } from "../ui/RowTable.tsx";
 import { useSelection } from "../ui/selection.ts";
-import { words } from "../words.ts";
 import { byState, Fleet } from "./Fleet.tsx";
 
 /** filters are the parameters of the address that filter a list, with the names of the API. */
@@ -28,13 +28,13 @@ export function queryOf(params: URLSearchParams): Query {
 export function ListPage({ kind }: { kind: Kind }) {
   const [params] = useParams();
   const grid = kind === "robots" && params.get("view") !== "table";
-  useTitle(words[kind].many);
+  useTitle(kindNames[kind].many);
   return (
     <div className="page full">
       <div className="title">
-        <h1>{words[kind].many}</h1>
+        <h1>{kindNames[kind].many}</h1>
         {kind === "robots" && (
-          <nav aria-label="How to show robots">
+          <nav aria-label="View">
             <Link
               to={withParams("/robots", location.search, { view: undefined })}
               aria-current={grid ? "page" : undefined}
@@ -67,7 +67,7 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
   const { chosen } = select.selection;
   const hidden = without?.join();
   const columns = useMemo(() => columnsOf(kind, hidden?.split(",")), [kind, hidden]);
-  const what = words[kind].many.toLowerCase();
+  const what = kindNames[kind].many.toLowerCase();
   const filtered = filters.some((name) => params.has(name)) || params.has("ns");
   return (
     <>
@@ -94,7 +94,7 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
           <Fleet rows={rows} chosen={chosen} choose={select.choose} />
         ) : (
           <RowTable
-            label={words[kind].many}
+            label={kindNames[kind].many}
             listKey={list.key}
             rows={rows}
             total={list.total}
@@ -110,7 +110,7 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
 
 function NoRows({ kind, filtered }: { kind: Kind; filtered: boolean }) {
   const [, change] = useParams();
-  const { many, does, first } = words[kind];
+  const { many, does, first } = kindNames[kind];
   if (!filtered) {
     return (
       <Empty title={`No ${many.toLowerCase()} yet`} command={first}>
@@ -156,7 +156,7 @@ function Filters({ kind }: { kind: Kind }) {
       )}
       <fieldset>
         <legend className="hidden">State</legend>
-        {words[kind].states.map((state) => (
+        {kindNames[kind].states.map((state) => (
           <button
             key={state}
             type="button"
@@ -201,7 +201,7 @@ function Typed({ name, label, kind }: { name: "q" | "label"; label: string; kind
       ref={input}
       type={name === "q" ? "search" : "text"}
       defaultValue={value}
-      placeholder={name === "q" ? `Search ${words[kind].many.toLowerCase()}` : "label=value"}
+      placeholder={name === "q" ? `Search ${kindNames[kind].many.toLowerCase()}` : "label=value"}
       aria-label={label}
       onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()}
       onChange={(event) => {

@@ -2,6 +2,7 @@ import { lazy, type ReactNode, Suspense } from "react";
 import { api, type Detail, type Kind, type Why } from "../api.ts";
 import { navigate, useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
+import { kindNames } from "../kindNames.ts";
 import { useSession } from "../session.tsx";
 import { ActionBar } from "../ui/ActionBar.tsx";
 import {
@@ -20,7 +21,6 @@ import {
 } from "../ui/basics.tsx";
 import { type Tab, Tabs } from "../ui/Tabs.tsx";
 import { useWhy, WhyNote } from "../ui/Why.tsx";
-import { words } from "../words.ts";
 import { Attempts } from "./Attempts.tsx";
 import { Conditions } from "./Conditions.tsx";
 import { Listed } from "./ListPage.tsx";
@@ -94,7 +94,7 @@ function tabsOf(of: Detail): Tab[] {
   const { kind, namespace, name } = row;
   const listed = (id: string, list: Kind, fixed: object, without: string[]): Tab => ({
     id,
-    title: words[list].many,
+    title: kindNames[list].many,
     show: () => (
       <Listed kind={list} fixed={{ namespace, scope: scope(of), ...fixed }} without={["namespace", ...without]} />
     ),
@@ -152,7 +152,7 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
   return (
     <>
       <nav className="crumbs" aria-label="Where this is">
-        <Link to={`/${row.kind}`}>{words[row.kind].many}</Link> / {row.namespace}
+        <Link to={`/${row.kind}`}>{kindNames[row.kind].many}</Link> / {row.namespace}
         <Owner of={of} />
       </nav>
       <div className="title">
@@ -197,15 +197,12 @@ function Owner({ of }: { of: Detail }) {
 }
 
 function Missing({ kind, namespace, name }: Name) {
-  const { one, many } = words[kind];
+  const { one, many } = kindNames[kind];
   return (
-    <Empty
-      title={`There is no ${one.toLowerCase()} ${name} in ${namespace}`}
-      command={`k8s4r kubectl get ${kind} -n ${namespace}`}
-    >
-      It was deleted, or you may not see it. <Link to={`/${kind}`}>{many}</Link> that are there;{" "}
+    <Empty title={`${one} ${name} not found in ${namespace}`} command={`k8s4r kubectl get ${kind} -n ${namespace}`}>
+      It was deleted, or you may not see it. Show existing <Link to={`/${kind}`}>{many.toLowerCase()}</Link>, or{" "}
       <button type="button" onClick={() => navigate(`/history?kind=${kind}&q=${encodeURIComponent(name)}`)}>
-        look in the history
+        search the history
       </button>
     </Empty>
   );

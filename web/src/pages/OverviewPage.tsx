@@ -1,6 +1,7 @@
 import { api, type Kind, type Overview, type Row } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
+import { kindNames } from "../kindNames.ts";
 import {
   Command,
   ErrorNote,
@@ -8,12 +9,11 @@ import {
   Loading,
   ObjectLink,
   ProgressBar,
+  SeverityBar,
   State,
-  ToneBar,
   useTitle,
   When,
 } from "../ui/basics.tsx";
-import { words } from "../words.ts";
 
 const tiles: Kind[] = ["robots", "jobs", "tasks", "jobflows", "vcjobs", "rayclusters"];
 // There are always changes, and counting everything is expensive for the server.
@@ -44,17 +44,18 @@ export function OverviewPage() {
       </div>
       {sum(data.counts.robots) === 0 && (
         <p className="note">
-          No robot has joined yet. This prints the line to run on one: <Command>{words.robots.first}</Command>
+          No robot has joined yet. This prints the command to run on a robot:{" "}
+          <Command>{kindNames.robots.first}</Command>
         </p>
       )}
       <div className="columns">
         <section aria-labelledby="running">
           <h2 id="running">Running</h2>
-          <Short rows={data.running} none="Nothing runs. Start something:" command={words.jobs.first} />
+          <Short rows={data.running} none="Nothing is running. Start a job:" command={kindNames.jobs.first} />
         </section>
         <section aria-labelledby="failed">
-          <h2 id="failed">Failed last</h2>
-          <Short rows={data.failed} none="Nothing has failed." />
+          <h2 id="failed">Recent failures</h2>
+          <Short rows={data.failed} none="No failures." />
         </section>
       </div>
     </div>
@@ -64,11 +65,11 @@ export function OverviewPage() {
 function Tile({ kind, of, tail }: { kind: Kind; of: Overview; tail: string }) {
   const counts = Object.entries(kind === "robots" ? of.robots : (of.counts[kind] ?? {})).filter(([, n]) => n > 0);
   return (
-    <section className="tile" aria-label={words[kind].many}>
+    <section className="tile" aria-label={kindNames[kind].many}>
       <Link to={`/${kind}?${tail.slice(1)}`} className="big">
-        <strong>{sum(of.counts[kind]).toLocaleString()}</strong> {words[kind].many}
+        <strong>{sum(of.counts[kind]).toLocaleString()}</strong> {kindNames[kind].many}
       </Link>
-      <ToneBar of={of.severities[kind] ?? {}} />
+      <SeverityBar of={of.severities[kind] ?? {}} />
       <ul>
         {counts.map(([state, n]) => (
           <li key={state}>
@@ -96,7 +97,7 @@ function Short({ rows, none, command }: { rows: Row[]; none: string; command?: s
         <tr>
           <th>Name</th>
           <th>State</th>
-          <th>How far, or why</th>
+          <th>Progress or reason</th>
           <th>Since</th>
         </tr>
       </thead>
@@ -104,7 +105,7 @@ function Short({ rows, none, command }: { rows: Row[]; none: string; command?: s
         {rows.map((row) => (
           <tr key={row.uid}>
             <td>
-              <small>{words[row.kind].one}</small> <ObjectLink of={row} />
+              <small>{kindNames[row.kind].one}</small> <ObjectLink of={row} />
             </td>
             <td>
               <State severity={row.severity}>{row.state}</State>

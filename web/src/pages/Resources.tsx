@@ -4,13 +4,13 @@ import { share } from "../quantity.ts";
 /** Resources shows a robot's capacity and how much of it tasks use. */
 export function Resources({ of }: { of: Row }) {
   const names = [...new Set([...Object.keys(of.capacity ?? {}), ...Object.keys(of.used ?? {})])];
-  if (names.length === 0) return <p className="quiet">The robot has not said what it has.</p>;
+  if (names.length === 0) return <p className="quiet">The robot has not reported its resources.</p>;
   return (
     <table className="resources">
       <thead>
         <tr>
           <th>Resource</th>
-          <th>Held by tasks</th>
+          <th>Used by tasks</th>
           <th>Of</th>
           <th>Share</th>
         </tr>

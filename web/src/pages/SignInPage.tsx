@@ -15,8 +15,8 @@ export function SignInPage({ done }: { done: () => void }) {
       <img src="/icon.svg" alt="" width="48" height="48" />
       <h1>K8s4r</h1>
       <p>
-        <code>k8s4r up</code> prints a link that signs you in once. Or paste a token of the API server: what it may see
-        and change there, it may here.
+        Open the one-time link that <code>k8s4r up</code> prints, or paste a token for the API server. You have the
+        permissions of the token.
       </p>
       <form onSubmit={submit}>
         <label className="field">
@@ -28,7 +28,7 @@ export function SignInPage({ done }: { done: () => void }) {
           Sign in
         </button>
       </form>
-      <p>A token of your own for an hour:</p>
+      <p>Create a token that is valid for an hour:</p>
       <Command>kubectl create token default --duration 1h</Command>
     </main>
   );

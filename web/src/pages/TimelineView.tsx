@@ -132,7 +132,7 @@ function BarShape({ bar, y, scale, open }: { bar: Bar; y: number; scale: Scale; 
   const shown = bar.step ?? bar.task;
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a short cut for the mouse; the tables have the same as links
-    <g onClick={() => open(bar)} className={`bar tone-${bar.severity}`}>
+    <g onClick={() => open(bar)} className={`bar severity-${bar.severity}`}>
       <title>{`${bar.task}${bar.attempt ? `, attempt ${bar.attempt}` : ""}: ${bar.state}${reason}, ${duration(end - start)}`}</title>
       <rect x={x} y={y} width={width} height={barHeight} rx={3} />
       {width > shown.length * letter + 8 && (

@@ -10,7 +10,7 @@ export function Transitions({ uid }: { uid: string }) {
     (change) => change.uid === uid,
   );
   if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
-  if (data.items.length === 0) return <p className="quiet">The archive has no change of its state yet.</p>;
+  if (data.items.length === 0) return <p className="quiet">The archive has no state transitions of it yet.</p>;
   return (
     <ol className="transitions">
       {data.items.map((item) => (

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "react";
 import { type Action, type ActionResult, type ApiError, api, type Row, type Target } from "../api.ts";
-import { words } from "../words.ts";
+import { kindNames } from "../kindNames.ts";
 import { ErrorNote, Loading } from "./basics.tsx";
 import { Dialog } from "./Dialog.tsx";
 
@@ -52,7 +52,7 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
       .finally(() => setBusy(false));
   };
   const able = plan.results?.filter((result) => result.ok).length ?? 0;
-  const kind = words[rows[0]?.kind ?? "jobs"];
+  const kind = kindNames[rows[0]?.kind ?? "jobs"];
   const count = items.length === 1 ? kind.one.toLowerCase() : `${items.length} ${kind.many.toLowerCase()}`;
   return (
     <Dialog
@@ -75,7 +75,7 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
       {plan.results ? <Results of={done ?? plan.results} /> : !plan.error && <Loading />}
       <div className="buttons">
         <button type="button" onClick={() => close(done !== undefined)}>
-          {done ? "Close" : "Keep as it is"}
+          {done ? "Close" : "Do not change"}
         </button>
         {!done && (
           <button

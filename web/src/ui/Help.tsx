@@ -3,11 +3,11 @@ import { Dialog } from "./Dialog.tsx";
 const keys: [string, string][] = [
   ["/", "search"],
   ["j, k", "down, up in a table"],
-  ["x", "select the row; with the mouse, ctrl adds one and shift a range"],
+  ["x", "select the row; with the mouse: Ctrl adds a row, Shift a range"],
   ["Enter", "open the row"],
   ["g then o, j, t, f, r", "go to overview, jobs, tasks, flows, robots"],
-  ["Esc", "close, or select nothing"],
-  ["?", "this help"],
+  ["Esc", "close, or clear the selection"],
+  ["?", "show this help"],
 ];
 
 export default function Help({ close }: { close: () => void }) {

@@ -65,7 +65,7 @@ function RejectionList({ of }: { of?: Rejections }) {
   return (
     <>
       {of.gang && <p>{of.gang}:</p>}
-      <ul aria-label="What the robots lack">
+      <ul aria-label="Why robots were rejected">
         {of.checks.map((one) => (
           <li key={one.text}>
             <b>

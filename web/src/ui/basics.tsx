@@ -1,6 +1,6 @@
 // Small components that every page uses.
 import { type ReactNode, useEffect } from "react";
-import type { ApiError, Progress, Tone } from "../api.ts";
+import type { ApiError, Progress, Severity } from "../api.ts";
 import { navigate, objectPath } from "../data/route.ts";
 import { age, exact, span } from "../time.ts";
 import { useNow } from "./now.ts";
@@ -26,9 +26,9 @@ export function ObjectLink({ of, children }: { of: Parameters<typeof objectPath>
   return <Link to={objectPath(of)}>{children ?? of.name}</Link>;
 }
 
-export function State({ severity, children }: { severity: Tone; children: ReactNode }) {
+export function State({ severity, children }: { severity: Severity; children: ReactNode }) {
   return (
-    <span className={`state tone-${severity}`}>
+    <span className={`state severity-${severity}`}>
       <i aria-hidden="true" />
       {children}
     </span>
@@ -62,7 +62,7 @@ export function Took({ start, end }: { start?: string; end?: string }) {
   );
 }
 
-const parts: [keyof Omit<Progress, "total">, Tone][] = [
+const parts: [keyof Omit<Progress, "total">, Severity][] = [
   ["done", "good"],
   ["failed", "bad"],
   ["running", "running"],
@@ -77,7 +77,7 @@ export function ProgressBar({ of, wide }: { of?: Progress; wide?: boolean }) {
       <span className="track" role="img" aria-label={text}>
         {of.total > 0 &&
           parts.map(([key, severity]) => (
-            <span key={key} className={`tone-${severity}`} style={{ width: `${(100 * of[key]) / of.total}%` }} />
+            <span key={key} className={`severity-${severity}`} style={{ width: `${(100 * of[key]) / of.total}%` }} />
           ))}
       </span>
       <span className="count">
@@ -87,9 +87,9 @@ export function ProgressBar({ of, wide }: { of?: Progress; wide?: boolean }) {
   );
 }
 
-const severities: Tone[] = ["good", "bad", "running", "waiting", "paused", "gone"];
+const severities: Severity[] = ["good", "bad", "running", "waiting", "paused", "gone"];
 
-export function ToneBar({ of }: { of: Partial<Record<Tone, number>> }) {
+export function SeverityBar({ of }: { of: Partial<Record<Severity, number>> }) {
   const total = severities.reduce((sum, severity) => sum + (of[severity] ?? 0), 0);
   const text = severities.filter((severity) => of[severity]).map((severity) => `${of[severity]} ${severity}`);
   return (
@@ -98,7 +98,7 @@ export function ToneBar({ of }: { of: Partial<Record<Tone, number>> }) {
         severities.map((severity) => (
           <span
             key={severity}
-            className={`tone-${severity}`}
+            className={`severity-${severity}`}
             style={{ width: `${(100 * (of[severity] ?? 0)) / total}%` }}
           />
         ))}

@@ -39,7 +39,7 @@ const all: Record<string, Column> = {
   finished: column("finished", "Ended", [84], (r) => <When time={r.finished} />),
   heartbeat: column("heartbeat", "Heartbeat", [96], (r) => <When time={r.heartbeat} />),
   tasks: column("tasks", "Tasks", [64], (r) => r.runningTasks ?? 0),
-  cordoned: column("cordoned", "Takes work", [96], (r) => (r.cordoned ? "cordoned" : "yes"), false),
+  cordoned: column("cordoned", "Schedulable", [96], (r) => (r.cordoned ? "cordoned" : "yes"), false),
 };
 
 const of: Record<Kind, string[]> = {

@@ -99,7 +99,7 @@ describe("a real system", () => {
     await expect.poll(phase).toBe("running");
     await page.getByRole("button", { name: "Cancel", exact: true }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByText("cancel requested; of its parts one that runs is stopped").waitFor();
+    await dialog.getByText("cancel requested; 1 running task will be stopped").waitFor();
     expect(await phase()).toBe("running");
     await dialog.getByRole("button", { name: "Cancel", exact: true }).click();
     await expect.poll(phase).toBe("canceled");

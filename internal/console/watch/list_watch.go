@@ -26,8 +26,8 @@ import (
 	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// watched describes one watch.
-type watched struct {
+// watchedKind describes one watch.
+type watchedKind struct {
 	kind     row.Kind
 	version  schema.GroupVersion
 	resource string
@@ -35,9 +35,9 @@ type watched struct {
 	example  client.Object
 }
 
-// everything lists all watches. Pods need two of them, because no selector matches either of two
+// watchedKinds lists all watches. Pods need two of them, because no selector matches either of two
 // labels.
-var everything = []watched{
+var watchedKinds = []watchedKind{
 	{row.Jobs, v1alpha1.GroupVersion, "jobs", "", &v1alpha1.Job{}},
 	{row.TaskGroups, v1alpha1.GroupVersion, "taskgroups", "", &v1alpha1.TaskGroup{}},
 	{row.Tasks, v1alpha1.GroupVersion, "tasks", "", &v1alpha1.Task{}},
@@ -59,7 +59,7 @@ func newScheme() (*runtime.Scheme, error) {
 
 // listWatch returns a ListWatch for one kind. It needs no discovery, so that a kind that is not
 // installed costs one request with status 404.
-func (k watched) listWatch(cfg *rest.Config, s *runtime.Scheme) (*cache.ListWatch, error) {
+func (k watchedKind) listWatch(cfg *rest.Config, s *runtime.Scheme) (*cache.ListWatch, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion, c.APIPath = &k.version, "/apis"
 	if k.version.Group == "" {
@@ -120,18 +120,18 @@ func (l *lister) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 		return nil, err
 	}
 	l.live.Add(1)
-	return &open{Interface: w, stopped: sync.OnceFunc(func() { l.live.Add(-1) })}, nil
+	return &trackedWatch{Interface: w, onStop: sync.OnceFunc(func() { l.live.Add(-1) })}, nil
 }
 
-// open is a watch that reports when it is stopped. Reflectors always stop their watches.
-type open struct {
+// trackedWatch is a watch that reports when it is stopped. Reflectors always stop their watches.
+type trackedWatch struct {
 	watch.Interface
-	stopped func()
+	onStop func()
 }
 
 // Stop stops the watch.
-func (o *open) Stop() {
-	o.stopped()
+func (o *trackedWatch) Stop() {
+	o.onStop()
 	o.Interface.Stop()
 }
 

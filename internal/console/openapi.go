@@ -25,8 +25,8 @@ func init() {
 // registerSchemas registers the schemas of types of other packages.
 func registerSchemas(schemas huma.Registry) {
 	schemas.RegisterTypeAlias(reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[timestamp]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[row.Kind](), reflect.TypeFor[kindWord]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[row.Tone](), reflect.TypeFor[toneWord]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[row.Kind](), reflect.TypeFor[kindSchema]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[row.Severity](), reflect.TypeFor[severitySchema]())
 }
 
 // timestamp provides the schema of times in rows.
@@ -37,29 +37,29 @@ func (timestamp) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
 }
 
-// kindWord provides the schema of row.Kind.
-type kindWord struct{}
+// kindSchema provides the schema of row.Kind.
+type kindSchema struct{}
 
 // Schema returns an enum of all kinds.
-func (kindWord) Schema(r huma.Registry) *huma.Schema {
-	return namedSchema(r, "Kind", closedSetSchema("Objects of one sort", row.Kinds))
+func (kindSchema) Schema(r huma.Registry) *huma.Schema {
+	return namedSchema(r, "Kind", closedSetSchema("Kind of objects", row.Kinds))
 }
 
-// toneWord provides the schema of row.Tone.
-type toneWord struct{}
+// severitySchema provides the schema of row.Severity.
+type severitySchema struct{}
 
 // Schema returns an enum of all severities.
-func (toneWord) Schema(r huma.Registry) *huma.Schema {
-	return namedSchema(r, "Tone", closedSetSchema("What a state means, in the same words for all kinds", row.Tones))
+func (severitySchema) Schema(r huma.Registry) *huma.Schema {
+	return namedSchema(r, "Severity", closedSetSchema("Severity of a state, with the same values for all kinds", row.Severities))
 }
 
 // Schema returns an enum of all actions.
 func (verb) Schema(r huma.Registry) *huma.Schema {
 	var all []verb
-	for _, a := range labels {
+	for _, a := range actionLabels {
 		all = append(all, a.Action)
 	}
-	return namedSchema(r, "Verb", closedSetSchema("What can be asked of objects", all))
+	return namedSchema(r, "Verb", closedSetSchema("Action on objects", all))
 }
 
 // closedSetSchema returns an enum of all values.
@@ -81,26 +81,26 @@ func namedSchema(r huma.Registry, name string, s *huma.Schema) *huma.Schema {
 	return &huma.Schema{Ref: "#/components/schemas/" + name}
 }
 
-// refusal documents the fields of a Status that this API returns.
-type refusal struct {
+// statusSchema documents the fields of a Status that this API returns.
+type statusSchema struct {
 	Kind       string         `json:"kind" enum:"Status"`
 	APIVersion string         `json:"apiVersion" enum:"v1"`
 	Metadata   map[string]any `json:"metadata"`
 	Status     string         `json:"status" enum:"Failure"`
-	Code       int32          `json:"code" doc:"As the HTTP status"`
-	Reason     string         `json:"reason,omitempty" doc:"In one word, for programs"`
-	Message    string         `json:"message,omitempty" doc:"What is wrong, for people"`
-	Details    map[string]any `json:"details,omitempty" doc:"What it is about, as far as the API server said so"`
+	Code       int32          `json:"code" doc:"Same as the HTTP status"`
+	Reason     string         `json:"reason,omitempty" doc:"CamelCase word for programs"`
+	Message    string         `json:"message,omitempty" doc:"Description for people"`
+	Details    map[string]any `json:"details,omitempty" doc:"Details from the API server, if any"`
 }
 
-// Schema returns the schema of refusal: the Go type has more fields than the API returns.
+// Schema returns the schema of statusSchema: the Go type has more fields than the API returns.
 func (*status) Schema(r huma.Registry) *huma.Schema {
-	return namedSchema(r, "Status", huma.SchemaFromType(r, reflect.TypeFor[refusal]()))
+	return namedSchema(r, "Status", huma.SchemaFromType(r, reflect.TypeFor[statusSchema]()))
 }
 
 // hello is the data of the first event of a stream.
 type hello struct {
-	Since string `json:"since" doc:"The position from which it tells"`
+	Since string `json:"since" doc:"Position at which the stream starts"`
 }
 
 // resync is the data of the event after which clients must reload their lists.
@@ -113,14 +113,14 @@ func eventStreamSchema(r huma.Registry) *huma.Schema {
 		return &huma.Schema{
 			Title: "Event " + name, Type: huma.TypeObject, Required: []string{"id", "event", "data"},
 			Properties: map[string]*huma.Schema{
-				"id":    {Type: huma.TypeString, Description: "The position just after this event"},
+				"id":    {Type: huma.TypeString, Description: "Position directly after this event"},
 				"event": {Type: huma.TypeString, Enum: []any{name}},
 				"data":  r.Schema(data, true, name),
 			},
 		}
 	}
 	return &huma.Schema{
-		Title: "Server-sent events", Type: huma.TypeArray, Description: "Not a list in JSON, but one event after the other, as long as the connection lasts",
+		Title: "Server-sent events", Type: huma.TypeArray, Description: "A stream of server-sent events, not a JSON list",
 		Items: &huma.Schema{OneOf: []*huma.Schema{
 			event("hello", reflect.TypeFor[hello]()), event("change", reflect.TypeFor[watch.Change]()), event("resync", reflect.TypeFor[resync]()),
 		}},

@@ -28,14 +28,14 @@ const (
 	PodTerminating = "Terminating"
 )
 
-// JobFlow returns the row of a flow.
-func JobFlow(f *flowv1.JobFlow) *Row {
+// DescribeJobFlow returns the row of a flow.
+func DescribeJobFlow(f *flowv1.JobFlow) *Row {
 	r := newRow(JobFlows, f)
-	r.ofFlow(f)
+	r.setFlow(f)
 	r.Flow, r.Step = f.Name, ""
 	s := &f.Status
 	phase := lifecycle.FlowPhase(cmp.Or(string(s.State.Phase), string(lifecycle.FlowPending)))
-	r.State, r.Tone = string(phase), flowTone(phase, f.Spec.Suspend)
+	r.State, r.Severity = string(phase), flowSeverity(phase, f.Spec.Suspend)
 	r.Reason, r.Message = flowWhy(s.FlowConditions)
 	r.Started, r.Progress = toMicroTime(s.StartTime), countSteps(f)
 	if phase.IsTerminal() {
@@ -72,7 +72,7 @@ func countSteps(f *flowv1.JobFlow) *Progress {
 	return p
 }
 
-func flowTone(p lifecycle.FlowPhase, suspended bool) Tone {
+func flowSeverity(p lifecycle.FlowPhase, suspended bool) Severity {
 	switch {
 	case p == lifecycle.FlowSucceed:
 		return Good
@@ -88,20 +88,20 @@ func flowTone(p lifecycle.FlowPhase, suspended bool) Tone {
 	return Waiting
 }
 
-// CronJobFlow returns the row of a schedule.
-func CronJobFlow(c *cronv1.CronJobFlow) *Row {
+// DescribeCronJobFlow returns the row of a schedule.
+func DescribeCronJobFlow(c *cronv1.CronJobFlow) *Row {
 	r := newRow(CronJobFlows, c)
 	r.Template, r.Started = c.Name, toMicroTime(c.Status.LastScheduleTime)
 	valid := meta.FindStatusCondition(c.Status.Conditions, flowv1.ConditionValid)
 	switch {
 	case valid != nil && valid.Status == metav1.ConditionFalse:
-		r.State, r.Tone, r.Reason, r.Message = CronInvalid, Bad, valid.Reason, valid.Message
+		r.State, r.Severity, r.Reason, r.Message = CronInvalid, Bad, valid.Reason, valid.Message
 	case c.Spec.Suspend:
-		r.State, r.Tone = CronSuspended, Paused
+		r.State, r.Severity = CronSuspended, Paused
 	case len(c.Status.Active) > 0:
-		r.State, r.Tone = CronActive, Running
+		r.State, r.Severity = CronActive, Running
 	default:
-		r.State, r.Tone = CronScheduled, Waiting
+		r.State, r.Severity = CronScheduled, Waiting
 	}
 	r.Message = cmp.Or(r.Message, c.Spec.Schedule)
 	return r
@@ -110,11 +110,11 @@ func CronJobFlow(c *cronv1.CronJobFlow) *Row {
 // DescribeVCJob returns the row of a vcjob.
 func DescribeVCJob(j *batchv1.Job) *Row {
 	r := newRow(VCJobs, j)
-	r.ofFlow(j)
+	r.setFlow(j)
 	r.Job = j.Name
 	s := &j.Status
 	phase := batchv1.JobPhase(cmp.Or(string(s.State.Phase), string(batchv1.JobPending)))
-	r.State, r.Tone, r.Reason, r.Message = string(phase), vcjobTone(phase), s.State.Reason, s.State.Message
+	r.State, r.Severity, r.Reason, r.Message = string(phase), vcjobSeverity(phase), s.State.Reason, s.State.Message
 	r.Progress = &Progress{Total: countReplicas(j), Waiting: s.Pending, Running: s.Running + s.Terminating + s.Unknown, Done: s.Succeeded, Failed: s.Failed}
 	for i := range s.Conditions {
 		if s.Conditions[i].Status == batchv1.JobRunning && r.Started == nil {
@@ -127,7 +127,7 @@ func DescribeVCJob(j *batchv1.Job) *Row {
 	return r
 }
 
-func vcjobTone(p batchv1.JobPhase) Tone {
+func vcjobSeverity(p batchv1.JobPhase) Severity {
 	switch p {
 	case batchv1.JobRunning:
 		return Running
@@ -144,8 +144,8 @@ func vcjobTone(p batchv1.JobPhase) Tone {
 	}
 }
 
-// RayCluster returns the row of a cluster. Its progress counts the workers.
-func RayCluster(c *rayv1.RayCluster) *Row {
+// DescribeRayCluster returns the row of a cluster. Its progress counts the workers.
+func DescribeRayCluster(c *rayv1.RayCluster) *Row {
 	r := newRow(RayClusters, c)
 	s := &c.Status
 	r.State, r.Message = cmp.Or(string(s.State), RayPending), s.Reason
@@ -154,13 +154,13 @@ func RayCluster(c *rayv1.RayCluster) *Row {
 	r.Reason = trueReason(s.Conditions, rayv1.ReplicaFailure, rayv1.RayClusterSuspending, rayv1.RayClusterSuspended)
 	switch r.State {
 	case string(rayv1.StateReady):
-		r.Tone = Good
+		r.Severity = Good
 	case string(rayv1.StateSuspended):
-		r.Tone = Paused
+		r.Severity = Paused
 	case RayPending:
-		r.Tone = Waiting
+		r.Severity = Waiting
 	default: // unhealthy, failed
-		r.Tone = Bad
+		r.Severity = Bad
 	}
 	return r
 }
@@ -170,17 +170,17 @@ func DescribePod(p *corev1.Pod) *Row {
 	r := newRow(Pods, p)
 	r.Job, r.Node = p.Labels[batchv1.KeyJobName], p.Spec.NodeName
 	r.Group = cmp.Or(p.Labels[batchv1.KeyTaskSpec], p.Labels[rayv1.LabelGroup])
-	r.State, r.Tone = string(p.Status.Phase), podTone(p.Status.Phase)
+	r.State, r.Severity = string(p.Status.Phase), podSeverity(p.Status.Phase)
 	r.Reason, r.Message = podWhy(p)
 	r.Started = toMicroTime(p.Status.StartTime)
 	r.Finished = podEnd(p)
 	if p.DeletionTimestamp != nil && r.Finished == nil {
-		r.State, r.Tone = PodTerminating, Gone
+		r.State, r.Severity = PodTerminating, Gone
 	}
 	return r
 }
 
-func podTone(p corev1.PodPhase) Tone {
+func podSeverity(p corev1.PodPhase) Severity {
 	switch p {
 	case corev1.PodRunning:
 		return Running
@@ -207,7 +207,7 @@ func podWhy(p *corev1.Pod) (reason, message string) {
 			return c.State.Waiting.Reason, c.State.Waiting.Message
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
 			end := c.State.Terminated
-			return cmp.Or(end.Reason, "Error"), cmp.Or(end.Message, fmt.Sprintf("container %s ended with exit code %d", c.Name, end.ExitCode))
+			return cmp.Or(end.Reason, "Error"), cmp.Or(end.Message, fmt.Sprintf("container %s exited with code %d", c.Name, end.ExitCode))
 		}
 	}
 	for i := range p.Status.Conditions {

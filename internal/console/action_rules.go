@@ -41,31 +41,31 @@ const (
 	actDelete   verb = "delete"
 )
 
-// labels are the labels of the actions, in the order of display.
-var labels = []action{
+// actionLabels are the labels of the actions, in the order of display.
+var actionLabels = []action{
 	{actPause, "Pause", false}, {actResume, "Resume", false}, {actRequeue, "Requeue", false}, {actPriority, "Priority", false}, {actCordon, "Cordon", false},
 	{actUncordon, "Uncordon", false}, {actDrain, "Drain", true}, {actCancel, "Cancel", true}, {actDelete, "Delete", true},
 }
 
-// doing applies an action to one object.
-type doing func(ctx context.Context, d *executor, t target) (string, error)
+// actionFunc applies an action to one object.
+type actionFunc func(ctx context.Context, d *executor, t target) (string, error)
 
 // actionRule is an action on one kind.
 type actionRule struct {
-	// makesSense reports whether the object's state allows the action and the action would change
+	// isPossible reports whether the object's state allows the action and the action would change
 	// something.
-	makesSense func(client.Object) bool
-	do         doing
+	isPossible func(client.Object) bool
+	do         actionFunc
 }
 
-// deeds are the actions on each kind. Objects of each of these kinds can be deleted, too. A task
+// actionRules are the actions on each kind. Objects of each of these kinds can be deleted, too. A task
 // group has no actions of its own; users act on its job.
-var deeds = map[row.Kind]map[verb]actionRule{
+var actionRules = map[row.Kind]map[verb]actionRule{
 	row.Jobs: {
 		actPause: newPatchAction(actions.Pause.Apply), actResume: newPatchAction(actions.Resume.Apply), actCancel: newPatchAction(actions.Cancel.Apply),
 		actRequeue: newPatchAction(actions.NewRequeue(v1alpha1.Requeue{Scope: v1alpha1.RequeueAll})), actPriority: {canPrioritize, setPriority},
 	},
-	row.Tasks: {actRequeue: {putsBack, requeueByHand}},
+	row.Tasks: {actRequeue: {canRequeue, rejectRequeue}},
 	row.Robots: {
 		actCordon: newPatchAction(actions.Cordon.Apply), actDrain: newPatchAction(actions.Drain.Apply), actUncordon: newPatchAction(actions.Uncordon.Apply),
 	},
@@ -84,16 +84,16 @@ var deeds = map[row.Kind]map[verb]actionRule{
 
 // newPatchAction returns an action that changes the spec of an object. It is offered only if it
 // would change something.
-func newPatchAction[T client.Object](judge func(T) (string, error)) actionRule {
-	return actionRule{makesSense: func(o client.Object) bool {
-		wished := o.DeepCopyObject().(T)
-		_, err := judge(wished)
-		return err == nil && !reflect.DeepEqual(o, client.Object(wished))
-	}, do: patchSpec(judge)}
+func newPatchAction[T client.Object](apply func(T) (string, error)) actionRule {
+	return actionRule{isPossible: func(o client.Object) bool {
+		changed := o.DeepCopyObject().(T)
+		_, err := apply(changed)
+		return err == nil && !reflect.DeepEqual(o, client.Object(changed))
+	}, do: patchSpec(apply)}
 }
 
 // patchSpec patches the spec of an object with the permissions of the caller.
-func patchSpec[T client.Object](judge func(T) (string, error)) doing {
+func patchSpec[T client.Object](apply func(T) (string, error)) actionFunc {
 	return func(ctx context.Context, d *executor, t target) (string, error) {
 		k := row.Kind(t.Kind)
 		read := func() (T, error) {
@@ -104,11 +104,11 @@ func patchSpec[T client.Object](judge func(T) (string, error)) doing {
 		if d.dry {
 			opts = append(opts, client.DryRunAll)
 		}
-		_, said, err := patch.RetryOnConflict(ctx, d.c, t.Kind+" "+t.Name, read, judge, opts...)
+		_, message, err := patch.RetryOnConflict(ctx, d.c, t.Kind+" "+t.Name, read, apply, opts...)
 		if err != nil {
 			return "", err
 		}
-		return said + describeConsequence(d.action, d.s.world.Get(k, t.Namespace, t.Name)), nil
+		return message + describeConsequence(d.action, d.s.store.Get(k, t.Namespace, t.Name)), nil
 	}
 }
 
@@ -117,8 +117,8 @@ func canPrioritize(o client.Object) bool {
 	return !lifecycle.JobState(o.(*v1alpha1.Job).Status.State).IsTerminal()
 }
 
-// putsBack reports whether a requeue would change the task.
-func putsBack(o client.Object) bool {
+// canRequeue reports whether a requeue would change the task.
+func canRequeue(o client.Object) bool {
 	needed, err := actions.CanRequeueTask(o.(*v1alpha1.Task))
 	return err == nil && needed
 }
@@ -134,9 +134,9 @@ func setPriority(ctx context.Context, d *executor, t target) (string, error) {
 	return patchSpec(actions.SetPriority(d.priority))(ctx, d, t)
 }
 
-// requeueByHand handles tasks without a job, which cannot be requeued. It returns the reason as
+// rejectRequeue handles tasks without a job, which cannot be requeued. It returns the reason as
 // an error.
-func requeueByHand(ctx context.Context, d *executor, t target) (string, error) {
+func rejectRequeue(ctx context.Context, d *executor, t target) (string, error) {
 	task := &v1alpha1.Task{}
 	if err := d.readTarget(ctx, t, task); err != nil {
 		return "", err
@@ -149,9 +149,9 @@ func retryFailed(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f
 
 // resumeFlow resumes a flow and its aborted jobs.
 func resumeFlow(ctx context.Context, d *executor, t target) (string, error) {
-	said, err := patchSpec(actions.ResumeFlow)(ctx, d, t)
+	message, err := patchSpec(actions.ResumeFlow)(ctx, d, t)
 	if !errors.Is(err, actions.ErrAborted) {
-		return said, err
+		return message, err
 	}
 	f := &flowv1.JobFlow{}
 	if err := d.readTarget(ctx, t, f); err != nil {
@@ -167,7 +167,7 @@ func resumeFlow(ctx context.Context, d *executor, t target) (string, error) {
 			return "", err
 		}
 	}
-	return "resume requested of the jobs that were aborted", nil
+	return "resume requested for the aborted jobs", nil
 }
 
 func setSuspend(is *bool, want bool) (string, error) {
@@ -186,12 +186,12 @@ func suspendCron(want bool) func(*cronv1.CronJobFlow) (string, error) {
 func suspendRay(want bool) func(*rayv1.RayCluster) (string, error) {
 	return func(c *rayv1.RayCluster) (string, error) {
 		is := c.Spec.Suspend != nil && *c.Spec.Suspend
-		said, err := setSuspend(&is, want)
+		message, err := setSuspend(&is, want)
 		if c.Spec.Suspend == nil && !want {
-			return said, err
+			return message, err
 		}
 		c.Spec.Suspend = &is
-		return said, err
+		return message, err
 	}
 }
 
@@ -199,13 +199,13 @@ func suspendRay(want bool) func(*rayv1.RayCluster) (string, error) {
 // phases.
 func newCommandAction(name batchv1.Action, from ...batchv1.JobPhase) actionRule {
 	allowed := func(o client.Object) bool { return slices.Contains(from, phaseOf(o.(*batchv1.Job))) }
-	return actionRule{makesSense: allowed, do: func(ctx context.Context, d *executor, t target) (string, error) {
+	return actionRule{isPossible: allowed, do: func(ctx context.Context, d *executor, t target) (string, error) {
 		job := &batchv1.Job{}
 		if err := d.readTarget(ctx, t, job); err != nil {
 			return "", err
 		}
 		if !allowed(job) {
-			return "", fmt.Errorf("job %s is %s: %s is possible when it is %s", job.Name, phaseOf(job), d.action, oneOf(from))
+			return "", fmt.Errorf("job %s is %s; %s is allowed in: %s", job.Name, phaseOf(job), d.action, joinPhases(from))
 		}
 		return d.createCommand(ctx, job, name)
 	}}
@@ -229,10 +229,10 @@ func (d *executor) createCommand(ctx context.Context, job *batchv1.Job, name bat
 	if err := d.c.Create(ctx, c, opts...); err != nil {
 		return "", err
 	}
-	return string(d.action) + " requested" + describeConsequence(d.action, d.s.world.Get(row.VCJobs, job.Namespace, job.Name)), nil
+	return string(d.action) + " requested" + describeConsequence(d.action, d.s.store.Get(row.VCJobs, job.Namespace, job.Name)), nil
 }
 
-func oneOf(all []batchv1.JobPhase) string {
+func joinPhases(all []batchv1.JobPhase) string {
 	var names []string
 	for _, p := range all {
 		names = append(names, string(p))
@@ -240,9 +240,9 @@ func oneOf(all []batchv1.JobPhase) string {
 	return actions.SummarizeNames(names)
 }
 
-// jobOf returns the job that can requeue a task. It is empty if the task has no job or cannot be
+// findJob returns the job that can requeue a task. It is empty if the task has no job or cannot be
 // read.
-func (d *executor) jobOf(ctx context.Context, t target) string {
+func (d *executor) findJob(ctx context.Context, t target) string {
 	task := &v1alpha1.Task{}
 	if d.readTarget(ctx, t, task) != nil {
 		return ""
@@ -270,9 +270,9 @@ func (d *executor) requeueTasks(ctx context.Context, job types.NamespacedName, i
 	if len(names) == 0 {
 		return
 	}
-	said, err := patchSpec(actions.NewRequeue(v1alpha1.Requeue{Tasks: names}))(ctx, d, target{Kind: string(row.Jobs), Namespace: job.Namespace, Name: job.Name})
+	message, err := patchSpec(actions.NewRequeue(v1alpha1.Requeue{Tasks: names}))(ctx, d, target{Kind: string(row.Jobs), Namespace: job.Namespace, Name: job.Name})
 	for _, i := range asked {
-		results[i].setOutcome(said, err)
+		results[i].setOutcome(message, err)
 	}
 }
 
@@ -280,13 +280,13 @@ func (d *executor) requeueTasks(ctx context.Context, job types.NamespacedName, i
 // permissions: a review of each action on each object would overload the API server.
 func (s *Server) listActions(i *watch.Item) []action {
 	out := []action{}
-	all, asked := deeds[i.Row.Kind]
+	all, asked := actionRules[i.Row.Kind]
 	if !asked {
 		return out
 	}
-	for _, a := range labels {
+	for _, a := range actionLabels {
 		can := all[a.Action]
-		if a.Action == actDelete || can.do != nil && can.makesSense(i.Object) {
+		if a.Action == actDelete || can.do != nil && can.isPossible(i.Object) {
 			out = append(out, a)
 		}
 	}

@@ -96,7 +96,7 @@ func TestPastStates_ReturnsRecordedStates(t *testing.T) {
 			old = &Item{Row: row.Describe(c.old), Object: c.old}
 		}
 		got := ""
-		for _, m := range pastStates(old, &Item{Row: row.Describe(c.now), Object: c.now}) {
+		for _, m := range listRecordedStates(old, &Item{Row: row.Describe(c.now), Object: c.now}) {
 			if got != "" {
 				got += ", "
 			}
@@ -113,7 +113,7 @@ func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 	now := minute(30).Time
 	o := task("t", "")
 	if at := writtenAt(o, now); !at.Equal(now) {
-		t.Errorf("without a word of the API server: %s", at)
+		t.Errorf("without a time of the API server: %s", at)
 	}
 	o.CreationTimestamp = *sharp(1)
 	o.ManagedFields = []metav1.ManagedFieldsEntry{{Time: sharp(20)}, {}, {Time: sharp(10)}}

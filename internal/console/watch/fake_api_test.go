@@ -49,7 +49,7 @@ func (a *api) put(o client.Object) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	what := watch.Added
-	if had := a.at(a.rev)[place{kindOf(o), client.ObjectKeyFromObject(o)}]; had != nil {
+	if had := a.at(a.rev)[objectKey{kindOf(o), client.ObjectKeyFromObject(o)}]; had != nil {
 		what = watch.Modified
 		o.SetUID(had.GetUID())
 	} else {
@@ -62,7 +62,7 @@ func (a *api) put(o client.Object) uint64 {
 func (a *api) remove(kind row.Kind, name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	had := a.at(a.rev)[place{kind, types.NamespacedName{Namespace: "n", Name: name}}]
+	had := a.at(a.rev)[objectKey{kind, types.NamespacedName{Namespace: "n", Name: name}}]
 	if had != nil {
 		a.append(watch.Deleted, copyOf(had))
 	}
@@ -80,10 +80,10 @@ func (a *api) append(what watch.EventType, o client.Object) uint64 {
 }
 
 // at returns the objects at a revision. Callers hold the lock.
-func (a *api) at(rev uint64) map[place]client.Object {
-	out := map[place]client.Object{}
+func (a *api) at(rev uint64) map[objectKey]client.Object {
+	out := map[objectKey]client.Object{}
 	for _, w := range a.log {
-		at := place{w.kind, client.ObjectKeyFromObject(w.object)}
+		at := objectKey{w.kind, client.ObjectKeyFromObject(w.object)}
 		switch {
 		case w.rev > rev:
 		case w.what == watch.Deleted:
@@ -129,10 +129,10 @@ func (a *api) setAbsent(kind row.Kind, is bool) {
 	a.cutOff()
 }
 
-// world returns a store for this API server.
-func (a *api) world(c Config) *Store {
-	w := newWorld(c)
-	for _, k := range everything[:3] {
+// newStore returns a store for this API server.
+func (a *api) newStore(c Config) *Store {
+	w := newStore(c)
+	for _, k := range watchedKinds[:3] {
 		if k.kind != row.TaskGroups {
 			w.addKind(k, &kindAPI{a, k.kind})
 		}
@@ -166,7 +166,7 @@ func (k *kindAPI) ListWithContext(context.Context, metav1.ListOptions) (runtime.
 	at := k.at(rev)
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(rev, 10)}
 	jobs, tasks := &v1alpha1.JobList{ListMeta: meta}, &v1alpha1.TaskList{ListMeta: meta}
-	for _, p := range slices.SortedFunc(maps.Keys(at), func(a, b place) int { return len(a.name.Name) - len(b.name.Name) }) {
+	for _, p := range slices.SortedFunc(maps.Keys(at), func(a, b objectKey) int { return len(a.name.Name) - len(b.name.Name) }) {
 		switch o := copyOf(at[p]).(type) {
 		case *v1alpha1.Job:
 			jobs.Items = append(jobs.Items, *o)

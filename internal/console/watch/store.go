@@ -39,11 +39,11 @@ type Item struct {
 
 // Store is a cache of all objects that the console shows.
 type Store struct {
-	ring    *Ring
-	folder  *coalescer
-	sources []*source
-	log     logr.Logger
-	now     func() time.Time
+	ring      *Ring
+	coalescer *coalescer
+	sources   []*source
+	log       logr.Logger
+	now       func() time.Time
 	// seen is the greatest resourceVersion that was received.
 	seen atomic.Uint64
 	// synced is closed after all kinds were listed.
@@ -51,11 +51,11 @@ type Store struct {
 
 	mu sync.RWMutex
 	// owned maps the UID of a controller to its objects.
-	owned map[types.UID]map[place]*Item
+	owned map[types.UID]map[objectKey]*Item
 }
 
-// place identifies an object in the store.
-type place struct {
+// objectKey identifies an object in the store.
+type objectKey struct {
 	kind row.Kind
 	name types.NamespacedName
 }
@@ -66,8 +66,8 @@ func New(c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWorld(c)
-	for _, k := range everything {
+	w := newStore(c)
+	for _, k := range watchedKinds {
 		lw, err := k.listWatch(c.API, s)
 		if err != nil {
 			return nil, err
@@ -77,16 +77,16 @@ func New(c Config) (*Store, error) {
 	return w, nil
 }
 
-func newWorld(c Config) *Store {
+func newStore(c Config) *Store {
 	w := &Store{
-		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
+		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[objectKey]*Item{},
 	}
-	w.folder = newFolder(w.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
+	w.coalescer = newCoalescer(w.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
 	return w
 }
 
-func (w *Store) addKind(k watched, lw cache.ListerWatcherWithContext) {
-	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
+func (w *Store) addKind(k watchedKind, lw cache.ListerWatcherWithContext) {
+	s := &source{watchedKind: k, store: w, log: w.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
 	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced}
 	w.sources = append(w.sources, s)
 }
@@ -216,7 +216,7 @@ func (w *Store) recordVersion(version uint64) {
 func (w *Store) publishEvents(all ...Event) {
 	for _, e := range all {
 		if err := w.ring.Publish(e); err != nil {
-			w.log.Error(err, "Publish")
+			w.log.Error(err, "Cannot publish event")
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (w *Store) linkLocked(kind row.Kind, old, item *Item) {
 		if owner == "" {
 			continue
 		}
-		at := place{kind, client.ObjectKeyFromObject(i.Object)}
+		at := objectKey{kind, client.ObjectKeyFromObject(i.Object)}
 		switch {
 		case i == old:
 			delete(w.owned[owner], at)
@@ -239,7 +239,7 @@ func (w *Store) linkLocked(kind row.Kind, old, item *Item) {
 				delete(w.owned, owner)
 			}
 		case w.owned[owner] == nil:
-			w.owned[owner] = map[place]*Item{at: item}
+			w.owned[owner] = map[objectKey]*Item{at: item}
 		default:
 			w.owned[owner][at] = item
 		}

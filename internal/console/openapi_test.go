@@ -35,18 +35,18 @@ func TestBuildDocument_EnumsMatchCode(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	var tones, asked []string
-	for _, tone := range row.Tones {
-		tones = append(tones, string(tone))
+	var severities, asked []string
+	for _, severity := range row.Severities {
+		severities = append(severities, string(severity))
 	}
-	for kind := range maps.Keys(deeds) {
+	for kind := range maps.Keys(actionRules) {
 		asked = append(asked, string(kind))
 	}
-	slices.Sort(tones)
+	slices.Sort(severities)
 	slices.Sort(asked)
 	for _, p := range doc.Paths["/api/v1/objects/{kind}"].Get.Parameters {
-		if p.Name == "tone" && !slices.Equal(texts(p.Schema.Items.Enum), tones) {
-			t.Errorf("lists can be asked for the tones %v, and there are %v", p.Schema.Items.Enum, tones)
+		if p.Name == "severity" && !slices.Equal(texts(p.Schema.Items.Enum), severities) {
+			t.Errorf("lists can be asked for the severities %v, and there are %v", p.Schema.Items.Enum, severities)
 		}
 	}
 	if got := texts(doc.Components.Schemas.Map()["Target"].Properties["kind"].Enum); !slices.Equal(got, asked) {

@@ -30,7 +30,7 @@ type running struct {
 func (a *api) start(t *testing.T, c Config, since string) *running {
 	t.Helper()
 	c.Log = logr.Discard()
-	w := a.world(c)
+	w := a.newStore(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -305,7 +305,7 @@ func BenchmarkList(b *testing.B) {
 	s := thousands()
 	b.ReportAllocs()
 	for b.Loop() {
-		if n := len(s.world.List(row.Tasks, "n")); n != 10_000 {
+		if n := len(s.store.List(row.Tasks, "n")); n != 10_000 {
 			b.Fatal(n)
 		}
 	}
@@ -313,7 +313,7 @@ func BenchmarkList(b *testing.B) {
 
 // thousands returns a source with 10,000 tasks.
 func thousands() *source {
-	w := newAPI().world(Config{Log: logr.Discard()})
+	w := newAPI().newStore(Config{Log: logr.Discard()})
 	s := w.sources[1]
 	var all []any
 	for n := range 10_000 {

@@ -8,16 +8,16 @@ import (
 	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// foldFor is how long changes of one batch are collected before they are published.
-const foldFor = time.Second
+// batchInterval is how long changes of one batch are collected before they are published.
+const batchInterval = time.Second
 
 // batch identifies the changes that one action on a job causes to its tasks. It is zero for other
 // changes.
 type batch struct{ namespace, job, to, reason, message string }
 
-// crowdOf returns the batch of a change: tasks whose new state has a reason that an action on
+// findBatch returns the batch of a change: tasks whose new state has a reason that an action on
 // their job causes.
-func crowdOf(old, item *Item) batch {
+func findBatch(old, item *Item) batch {
 	t, ok := item.Object.(*v1alpha1.Task)
 	if !ok || t.Spec.JobName == "" || old == nil || old.Row.State == item.Row.State {
 		return batch{}
@@ -37,22 +37,22 @@ type coalescer struct {
 	after   func(time.Duration, func())
 
 	mu   sync.Mutex // also held during publish, so that the events of a task stay in order
-	open map[batch]*gathered
+	open map[batch]*heldChanges
 	held map[string]batch // by UID of the task
 }
 
-// gathered is the changes of a batch since its last event.
-type gathered struct {
+// heldChanges is the changes of a batch since its last event.
+type heldChanges struct {
 	tasks []string // UIDs
 	first uint64   // seq of the first change
 	last  Event
 }
 
-func newFolder(publish func(...Event), after func(time.Duration, func())) *coalescer {
-	return &coalescer{publish: publish, after: after, open: map[batch]*gathered{}, held: map[string]batch{}}
+func newCoalescer(publish func(...Event), after func(time.Duration, func())) *coalescer {
+	return &coalescer{publish: publish, after: after, open: map[batch]*heldChanges{}, held: map[string]batch{}}
 }
 
-// publishOrHold publishes events at once, or within foldFor.
+// publishOrHold publishes events at once, or within batchInterval.
 func (f *coalescer) publishOrHold(all ...Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,22 +60,22 @@ func (f *coalescer) publishOrHold(all ...Event) {
 		if c, ok := f.held[e.UID]; ok {
 			f.flushLocked(c)
 		}
-		switch g := f.open[e.crowd]; {
-		case e.crowd == batch{}:
+		switch g := f.open[e.batch]; {
+		case e.batch == batch{}:
 			f.publish(e)
 		case g == nil:
 			f.publish(e)
-			f.open[e.crowd] = &gathered{}
-			f.after(foldFor, func() { f.flushWhenDue(e.crowd) })
+			f.open[e.batch] = &heldChanges{}
+			f.after(batchInterval, func() { f.flushWhenDue(e.batch) })
 		default:
 			g.addEvent(e)
-			f.held[e.UID] = e.crowd
+			f.held[e.UID] = e.batch
 		}
 	}
 }
 
-// tellAll publishes events one by one. They belong to an unwatched time.
-func (f *coalescer) tellAll(all []Event) {
+// publishAll publishes events one by one. They belong to an unwatched time.
+func (f *coalescer) publishAll(all []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.open {
@@ -94,7 +94,7 @@ func (f *coalescer) flushWhenDue(c batch) {
 		return
 	}
 	f.flushLocked(c)
-	f.after(foldFor, func() { f.flushWhenDue(c) })
+	f.after(batchInterval, func() { f.flushWhenDue(c) })
 }
 
 // flushLocked publishes the collected changes of a batch. Callers hold f.mu.
@@ -111,10 +111,10 @@ func (f *coalescer) flushLocked(c batch) {
 	for _, uid := range g.tasks {
 		delete(f.held, uid)
 	}
-	f.open[c] = &gathered{}
+	f.open[c] = &heldChanges{}
 }
 
-func (g *gathered) addEvent(e Event) {
+func (g *heldChanges) addEvent(e Event) {
 	if len(g.tasks) == 0 {
 		g.first = e.Seq
 	}
@@ -122,10 +122,10 @@ func (g *gathered) addEvent(e Event) {
 }
 
 // refreshEvent returns one event for all collected changes.
-func (g *gathered) refreshEvent() Event {
+func (g *heldChanges) refreshEvent() Event {
 	e, of := g.last, g.last.Row
 	e.Refresh, e.After = len(g.tasks), g.first-1
-	e.Name, e.UID, e.From, e.Reason, e.Message = "", "", "", e.crowd.reason, e.crowd.message
+	e.Name, e.UID, e.From, e.Reason, e.Message = "", "", "", e.batch.reason, e.batch.message
 	e.Row = &row.Row{Kind: of.Kind, Namespace: of.Namespace, Job: of.Job, Flow: of.Flow}
 	return e
 }

@@ -1,10 +1,10 @@
 // Generated data to develop and measure the console: 200 robots, 10,000 tasks, flows of 7 and of 1,000
 // steps. It is the same each time except for the times, and keeps changing while a client listens.
-import type { Attempt, Change, Detail, Graph, Kind, Row, Step, Timeline, Tone, Why } from "../src/api.ts";
+import type { Attempt, Change, Detail, Graph, Kind, Row, Severity, Step, Timeline, Why } from "../src/api.ts";
 
-export type World = ReturnType<typeof makeWorld>;
+export type SampleData = ReturnType<typeof makeSampleData>;
 
-const toneOf: Record<string, Tone> = {
+const severityOf: Record<string, Severity> = {
   running: "running",
   dispatching: "running",
   Running: "running",
@@ -23,7 +23,7 @@ const toneOf: Record<string, Tone> = {
   canceled: "gone",
   suspended: "paused",
 };
-export const severity = (state: string): Tone => toneOf[state] ?? "waiting";
+export const severity = (state: string): Severity => severityOf[state] ?? "waiting";
 
 function random(seed: number) {
   let s = seed;
@@ -51,7 +51,7 @@ const smallFlow: [string, string[]][] = [
   ["verify", ["load-model"]],
 ];
 
-export function makeWorld(now = Date.now()) {
+export function makeSampleData(now = Date.now()) {
   const pick = random(7);
   let version = 1000;
   let count = 0;
@@ -146,7 +146,7 @@ export function makeWorld(now = Date.now()) {
 
   function addJob(name: string, state: string, more: Partial<Row> = {}) {
     const of = [...rows.values()].filter((r) => r.kind === "tasks" && r.job === name);
-    const has = (t: Tone) => of.filter((r) => r.severity === t).length;
+    const has = (t: Severity) => of.filter((r) => r.severity === t).length;
     const progress = {
       total: of.length,
       waiting: has("waiting"),
@@ -262,7 +262,7 @@ export function makeWorld(now = Date.now()) {
   }
 
   const listeners = new Set<(change: Change) => void>();
-  const tell = (type: Change["type"], row: Row, from: string) => {
+  const notify = (type: Change["type"], row: Row, from: string) => {
     const change: Change = {
       seq: row.resourceVersion,
       type,
@@ -290,7 +290,7 @@ export function makeWorld(now = Date.now()) {
       resourceVersion: String(version++),
     };
     rows.set(row.uid, next);
-    tell("changed", next, row.state);
+    notify("changed", next, row.state);
     return next;
   }
 
@@ -354,11 +354,11 @@ export function attemptsOf(row: Row): Attempt[] {
   });
 }
 
-export function graphOf(world: World, name: string): Graph | undefined {
-  const flow = world.flows.get(name);
+export function graphOf(sample: SampleData, name: string): Graph | undefined {
+  const flow = sample.flows.get(name);
   if (!flow) return undefined;
   const jobs = groupBy(
-    [...world.rows.values()].filter((r) => r.flow === name && (r.kind === "jobs" || r.kind === "vcjobs")),
+    [...sample.rows.values()].filter((r) => r.flow === name && (r.kind === "jobs" || r.kind === "vcjobs")),
     (r) => r.step,
   );
   const nodes = flow.steps.map(([step, after]): Step => {
@@ -379,8 +379,8 @@ export function graphOf(world: World, name: string): Graph | undefined {
   return { nodes, edges };
 }
 
-export function timelineOf(world: World, row: Row): Timeline {
-  const of = [...world.rows.values()].filter(
+export function timelineOf(sample: SampleData, row: Row): Timeline {
+  const of = [...sample.rows.values()].filter(
     (r) => (r.kind === "tasks" || r.kind === "pods") && r.started && (r.job === row.name || r.flow === row.name),
   );
   const lanes = groupBy(of, (r) => (r.kind === "pods" ? r.name : (r.robot ?? "no robot")));
@@ -419,13 +419,13 @@ const rejectionsOf = (row: Row) =>
     : undefined;
 
 /** whyOf returns why a task, or the tasks of a job, are waiting. */
-export function whyOf(world: World, row: Row): Why {
+export function whyOf(sample: SampleData, row: Row): Why {
   const facts = row.message ? [{ name: "placement", text: row.message }] : [];
   if (row.kind === "tasks") {
     if (row.severity === "waiting") facts.push({ name: "job", text: `${row.job} is running` });
     return { state: row.state, waiting: waits(row), summary: gistOf(row), facts, rejections: rejectionsOf(row) };
   }
-  const of = [...world.rows.values()].filter(
+  const of = [...sample.rows.values()].filter(
     (r) => r.kind === "tasks" && r.namespace === row.namespace && r.job === row.name && waits(r),
   );
   const tasks = [...groupBy(of, gistOf)].map(([summary, some]) => ({

@@ -16,10 +16,10 @@ import (
 // DescribeJob returns the row of a job.
 func DescribeJob(j *v1alpha1.Job) *Row {
 	r := newRow(Jobs, j)
-	r.ofFlow(j)
+	r.setFlow(j)
 	r.Job = j.Name
 	state := lifecycle.JobState(cmp.Or(j.Status.State, string(lifecycle.JobUnderConstruction)))
-	r.State, r.Tone, r.Message = string(state), jobTone(state), j.Status.StatusDescription
+	r.State, r.Severity, r.Message = string(state), jobSeverity(state), j.Status.StatusDescription
 	r.Reason = trueReason(j.Status.Conditions, v1alpha1.ConditionFailed, v1alpha1.ConditionSuspended)
 	r.Started, r.Progress, r.Priority = j.Status.StartedAt, newProgress(j.Status.TaskCounts), j.Spec.Priority
 	if state.IsTerminal() {
@@ -28,12 +28,12 @@ func DescribeJob(j *v1alpha1.Job) *Row {
 	return r
 }
 
-// TaskGroup returns the row of a task group.
-func TaskGroup(g *v1alpha1.TaskGroup) *Row {
+// DescribeTaskGroup returns the row of a task group.
+func DescribeTaskGroup(g *v1alpha1.TaskGroup) *Row {
 	r := newRow(TaskGroups, g)
 	r.Job, r.Group = g.Spec.JobName, g.Spec.GroupName
 	state := lifecycle.JobState(cmp.Or(g.Status.State, string(lifecycle.JobPending)))
-	r.State, r.Tone, r.Message = string(state), jobTone(state), g.Status.StatusDescription
+	r.State, r.Severity, r.Message = string(state), jobSeverity(state), g.Status.StatusDescription
 	r.Reason = trueReason(g.Status.Conditions, v1alpha1.ConditionFailed, v1alpha1.ConditionSuspended)
 	r.Started, r.Progress = g.Status.StartedAt, newProgress(g.Status.TaskCounts)
 	if state.IsTerminal() {
@@ -50,7 +50,7 @@ func DescribeTask(t *v1alpha1.Task) *Row {
 	r.Job, r.Robot, r.Attempt = t.Spec.JobName, t.CurrentRobot(), t.Status.Attempt
 	// The name of the TaskGroup is the job's and the group's, unless that would be too long.
 	r.Group = strings.TrimPrefix(t.Spec.TaskGroupName, t.Spec.JobName+"-")
-	r.State, r.Tone, r.Reason, r.Message = string(state), taskTone(state), t.Status.Reason, t.Status.Message
+	r.State, r.Severity, r.Reason, r.Message = string(state), taskSeverity(state), t.Status.Reason, t.Status.Message
 	r.Started, r.Finished = t.Status.StartedAt, t.Status.FinishedAt
 	if placed := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); state.IsPlaceable() && placed != nil && placed.Status != metav1.ConditionTrue {
 		r.Reason, r.Message = placed.Reason, placed.Message
@@ -66,7 +66,7 @@ func DescribeRobot(o *v1alpha1.Robot) *Row {
 	r.Heartbeat, r.RunningTasks = o.Status.LastHeartbeatTime, o.Status.RunningTasks
 	r.Cordoned = o.Spec.Unschedulable || o.Spec.Drain
 	r.Labels, r.Capacity = robotattr.TaskVisibleLabels(o), robotCapacity(o)
-	r.Tone = robotTone(phase, r.Cordoned)
+	r.Severity = robotSeverity(phase, r.Cordoned)
 	switch {
 	case o.IsRevoked():
 		r.Reason = "Revoked"
@@ -87,7 +87,7 @@ func newProgress(c v1alpha1.TaskCounts) *Progress {
 	}
 }
 
-func jobTone(s lifecycle.JobState) Tone {
+func jobSeverity(s lifecycle.JobState) Severity {
 	switch s {
 	case lifecycle.JobRunning:
 		return Running
@@ -104,7 +104,7 @@ func jobTone(s lifecycle.JobState) Tone {
 	}
 }
 
-func taskTone(s lifecycle.TaskState) Tone {
+func taskSeverity(s lifecycle.TaskState) Severity {
 	switch s {
 	case lifecycle.TaskDispatching, lifecycle.TaskRunning:
 		return Running
@@ -121,7 +121,7 @@ func taskTone(s lifecycle.TaskState) Tone {
 	}
 }
 
-func robotTone(p lifecycle.RobotPhase, cordoned bool) Tone {
+func robotSeverity(p lifecycle.RobotPhase, cordoned bool) Severity {
 	switch {
 	case p == lifecycle.RobotOnline && cordoned:
 		return Paused

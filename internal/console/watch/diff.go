@@ -24,7 +24,7 @@ func diffEvents(old, item *Item, at time.Time) []Event {
 func changeEvent(old, item *Item, at time.Time) Event {
 	r := item.Row
 	e := newEvent(Changed, r, at)
-	e.Seq, e.To, e.Reason, e.Message, e.crowd = objectVersion(item.Object), r.State, r.Reason, r.Message, crowdOf(old, item)
+	e.Seq, e.To, e.Reason, e.Message, e.batch = objectVersion(item.Object), r.State, r.Reason, r.Message, findBatch(old, item)
 	if old == nil {
 		e.Type = Added
 	} else {
@@ -56,16 +56,16 @@ func catchUpEvents(old, item *Item, now time.Time) []Event {
 	if last.Type == Added {
 		from = nil
 	}
-	var told []Event
-	for _, p := range pastStates(from, item) {
+	var recorded []Event
+	for _, p := range listRecordedStates(from, item) {
 		e := *last
 		e.To, e.Reason, e.Message, e.Time, e.Filled = p.State, p.Reason, "", p.At, true
-		told = append(told, e)
+		recorded = append(recorded, e)
 		last.Type, last.From = Changed, p.State
 	}
-	for i := 1; i < len(told); i++ {
-		told[i].Type, told[i].From = Changed, told[i-1].To
+	for i := 1; i < len(recorded); i++ {
+		recorded[i].Type, recorded[i].From = Changed, recorded[i-1].To
 	}
 	end := out[len(out)-1]
-	return append(append(out[:len(out)-1:len(out)-1], told...), end)
+	return append(append(out[:len(out)-1:len(out)-1], recorded...), end)
 }

@@ -2,7 +2,7 @@
 // each.
 import type { Kind } from "./api.ts";
 
-type Words = { one: string; many: string; states: string[]; first: string; does: string };
+type KindName = { one: string; many: string; states: string[]; first: string; does: string };
 
 const jobStates = [
   "under-construction",
@@ -17,7 +17,7 @@ const jobStates = [
   "failed",
 ];
 
-export const words: Record<Kind, Words> = {
+export const kindNames: Record<Kind, KindName> = {
   jobs: {
     one: "Job",
     many: "Jobs",
@@ -29,7 +29,7 @@ export const words: Record<Kind, Words> = {
     one: "Task group",
     many: "Task groups",
     states: jobStates,
-    does: "Jobs make their groups themselves.",
+    does: "Task groups are created by Jobs.",
     first: "kubectl apply -f examples/count.yaml",
   },
   tasks: {
@@ -47,28 +47,28 @@ export const words: Record<Kind, Words> = {
       "failed",
       "canceled",
     ],
-    does: "Jobs make their tasks themselves.",
+    does: "Tasks are created by Jobs.",
     first: "kubectl apply -f examples/count.yaml",
   },
   robots: {
     one: "Robot",
     many: "Robots",
     states: ["Online", "Pending", "Unknown", "Offline"],
-    does: "A robot joins with a token; this prints the line to run on it.",
+    does: "A robot joins with a token. This prints the command to run on the robot.",
     first: "k8s4r token create",
   },
   jobflows: {
     one: "Flow",
     many: "Flows",
     states: ["Pending", "Running", "Succeed", "Failed", "Terminating"],
-    does: "A JobFlow chains Jobs on robots and Jobs of pods.",
+    does: "A JobFlow runs Jobs and pod jobs in the order of their dependencies.",
     first: "kubectl apply -f examples/jobflow/inspection.yaml",
   },
   cronjobflows: {
     one: "Scheduled flow",
     many: "Scheduled flows",
     states: ["Scheduled", "Active", "Suspended", "Invalid"],
-    does: "A CronJobFlow starts a flow by the clock.",
+    does: "A CronJobFlow starts a flow on a schedule.",
     first: "kubectl explain cronjobflow.spec",
   },
   vcjobs: {
@@ -86,21 +86,21 @@ export const words: Record<Kind, Words> = {
       "Terminated",
       "Failed",
     ],
-    does: "A vcjob is a Job of pods, in Volcano's kind.",
+    does: "A vcjob runs groups of Pods, as a Job of Volcano.",
     first: "kubectl apply -f examples/jobflow/inspection.yaml",
   },
   rayclusters: {
     one: "Ray cluster",
     many: "Ray clusters",
     states: ["pending", "ready", "suspended"],
-    does: "A RayCluster keeps a head and groups of workers.",
+    does: "A RayCluster runs a head Pod and groups of worker Pods.",
     first: "kubectl explain raycluster.spec",
   },
   pods: {
     one: "Pod",
     many: "Pods",
     states: ["Pending", "Running", "Succeeded", "Failed", "Unknown"],
-    does: "Pod jobs and Ray clusters make their pods themselves.",
+    does: "Pods are created by pod jobs and Ray clusters.",
     first: "kubectl get pods --all-namespaces",
   },
 };

@@ -13,21 +13,21 @@ import (
 	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// folding is a coalescer with a manual clock, and the events that it published.
-type folding struct {
+// testCoalescer is a coalescer with a manual clock, and the events that it published.
+type testCoalescer struct {
 	*coalescer
-	told  []Event
-	later []func()
+	published []Event
+	later     []func()
 }
 
-func newFolding() *folding {
-	f := &folding{}
-	f.coalescer = newFolder(func(all ...Event) { f.told = append(f.told, all...) }, func(_ time.Duration, do func()) { f.later = append(f.later, do) })
+func newTestCoalescer() *testCoalescer {
+	f := &testCoalescer{}
+	f.coalescer = newCoalescer(func(all ...Event) { f.published = append(f.published, all...) }, func(_ time.Duration, do func()) { f.later = append(f.later, do) })
 	return f
 }
 
-// second advances the clock by one second.
-func (f *folding) second() {
+// advanceSecond advances the clock by one second.
+func (f *testCoalescer) advanceSecond() {
 	due := f.later
 	f.later = nil
 	for _, do := range due {
@@ -35,8 +35,8 @@ func (f *folding) second() {
 	}
 }
 
-// became writes a task of job j in state to.
-func (f *folding) became(seq uint64, name, from, to, reason string) {
+// changeState writes a task of job j in state to.
+func (f *testCoalescer) changeState(seq uint64, name, from, to, reason string) {
 	item := func(state string) *Item {
 		t := task(name, state)
 		t.UID, t.Status.Reason, t.Status.Message = types.UID(name), reason, "job j: "+reason
@@ -46,10 +46,10 @@ func (f *folding) became(seq uint64, name, from, to, reason string) {
 	f.publishOrHold(changeEvent(item(from), item(to), time.Time{}))
 }
 
-func (f *folding) lines() string {
+func (f *testCoalescer) lines() string {
 	var all []string
-	for i := range f.told {
-		e := &f.told[i]
+	for i := range f.published {
+		e := &f.published[i]
 		if e.Refresh > 0 {
 			all = append(all, fmt.Sprintf("%d tasks of %s >%s %s after %d", e.Refresh, e.Row.Job, e.To, e.Message, e.After))
 			continue
@@ -63,53 +63,53 @@ func TestCoalescer_MergesMassChange(t *testing.T) {
 	canceled := v1alpha1.ReasonCanceled
 	for _, c := range []struct {
 		name string
-		do   func(f *folding)
+		do   func(f *testCoalescer)
 		want string
 	}{
-		{"the first change is published at once, the others together", func(f *folding) {
+		{"the first change is published at once, the others together", func(f *testCoalescer) {
 			for i := range 10 {
-				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
+				f.changeState(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
 			}
-			f.second()
-			f.second()
-			f.became(40, "late", "pending", "canceled", canceled)
+			f.advanceSecond()
+			f.advanceSecond()
+			f.changeState(40, "late", "pending", "canceled", canceled)
 		}, "changed t0 pending>canceled\n9 tasks of j >canceled job j: Canceled after 20\nchanged late pending>canceled"},
-		{"a single further change is published unchanged", func(f *folding) {
-			f.became(20, "a", "pending", "paused", v1alpha1.ReasonPaused)
-			f.became(21, "b", "pending", "paused", v1alpha1.ReasonPaused)
-			f.second()
+		{"a single further change is published unchanged", func(f *testCoalescer) {
+			f.changeState(20, "a", "pending", "paused", v1alpha1.ReasonPaused)
+			f.changeState(21, "b", "pending", "paused", v1alpha1.ReasonPaused)
+			f.advanceSecond()
 		}, "changed a pending>paused\nchanged b pending>paused"},
-		{"a longer mass change is published every second", func(f *folding) {
+		{"a longer mass change is published every second", func(f *testCoalescer) {
 			for i := range 5 {
-				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
+				f.changeState(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
 				if i > 0 && i%2 == 0 {
-					f.second()
+					f.advanceSecond()
 				}
 			}
 		}, "changed t0 pending>canceled\n2 tasks of j >canceled job j: Canceled after 20\n2 tasks of j >canceled job j: Canceled after 22"},
-		{"other changes of tasks are published one by one", func(f *folding) {
+		{"other changes of tasks are published one by one", func(f *testCoalescer) {
 			for i := range 3 {
-				f.became(uint64(20+i), fmt.Sprint("t", i), "running", "completed", "")
+				f.changeState(uint64(20+i), fmt.Sprint("t", i), "running", "completed", "")
 			}
 		}, "changed t0 running>completed\nchanged t1 running>completed\nchanged t2 running>completed"},
-		{"a change without a new state is not part of it", func(f *folding) {
-			f.became(20, "a", "canceled", "canceled", canceled)
-			f.became(21, "b", "canceled", "canceled", canceled)
+		{"a change without a new state is not part of it", func(f *testCoalescer) {
+			f.changeState(20, "a", "canceled", "canceled", canceled)
+			f.changeState(21, "b", "canceled", "canceled", canceled)
 		}, "changed a canceled>canceled\nchanged b canceled>canceled"},
-		{"the events of a task stay in order", func(f *folding) {
+		{"the events of a task stay in order", func(f *testCoalescer) {
 			for i := range 3 {
-				f.became(uint64(20+i), fmt.Sprint("t", i), "paused", "pending", v1alpha1.ReasonResumed)
+				f.changeState(uint64(20+i), fmt.Sprint("t", i), "paused", "pending", v1alpha1.ReasonResumed)
 			}
-			f.became(23, "t1", "pending", "dispatching", "")
+			f.changeState(23, "t1", "pending", "dispatching", "")
 		}, "changed t0 paused>pending\n2 tasks of j >pending job j: Resumed after 20\nchanged t1 pending>dispatching"},
-		{"they stay in order across a list", func(f *folding) {
+		{"they stay in order across a list", func(f *testCoalescer) {
 			for i := range 3 {
-				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "paused", v1alpha1.ReasonPaused)
+				f.changeState(uint64(20+i), fmt.Sprint("t", i), "pending", "paused", v1alpha1.ReasonPaused)
 			}
-			f.tellAll([]Event{{Type: Resync, Kind: row.Tasks}})
+			f.publishAll([]Event{{Type: Resync, Kind: row.Tasks}})
 		}, "changed t0 pending>paused\n2 tasks of j >paused job j: Paused after 20\nresync tasks"},
 	} {
-		f := newFolding()
+		f := newTestCoalescer()
 		c.do(f)
 		if got := f.lines(); got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", c.name, got, c.want)
@@ -121,27 +121,27 @@ func TestCoalescer_MergesMassChange(t *testing.T) {
 // and never goes back.
 func TestCoalescer_ReaderMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFolding()
+		f := newTestCoalescer()
 		type fact struct {
 			state string
 			seq   uint64
 		}
-		world, known, told := map[string]fact{}, map[string]fact{}, map[string]uint64{}
+		current, known, received := map[string]fact{}, map[string]fact{}, map[string]uint64{}
 		read := 0
 		follow := func() {
-			for ; read < len(f.told); read++ {
-				e := &f.told[read]
+			for ; read < len(f.published); read++ {
+				e := &f.published[read]
 				if e.Refresh == 0 {
-					if e.Seq < told[e.Name] {
-						t.Fatalf("%s is told of %d after %d", e.Name, e.Seq, told[e.Name])
+					if e.Seq < received[e.Name] {
+						t.Fatalf("%s: event %d after %d", e.Name, e.Seq, received[e.Name])
 					}
-					told[e.Name] = e.Seq
+					received[e.Name] = e.Seq
 					if e.Seq > known[e.Name].seq { // the load may have returned a newer version
 						known[e.Name] = fact{e.To, e.Seq}
 					}
 					continue
 				}
-				for name, is := range world {
+				for name, is := range current {
 					if is.seq > e.After {
 						known[name] = is
 					}
@@ -151,20 +151,20 @@ func TestCoalescer_ReaderMissesNothing(t *testing.T) {
 		reasons := []string{"", v1alpha1.ReasonCanceled, v1alpha1.ReasonCanceled}
 		for seq := uint64(1); seq < 60; seq++ {
 			if rapid.IntRange(0, 9).Draw(t, "a second") == 0 {
-				f.second()
+				f.advanceSecond()
 			}
 			name, to := fmt.Sprint("t", rapid.IntRange(0, 5).Draw(t, "task")), rapid.SampledFrom([]string{"paused", "canceled"}).Draw(t, "state")
-			f.became(seq, name, world[name].state, to, rapid.SampledFrom(reasons).Draw(t, "reason"))
-			world[name] = fact{to, seq}
+			f.changeState(seq, name, current[name].state, to, rapid.SampledFrom(reasons).Draw(t, "reason"))
+			current[name] = fact{to, seq}
 			if rapid.IntRange(0, 3).Draw(t, "it reads") == 0 {
 				follow()
 			}
 		}
-		f.second()
+		f.advanceSecond()
 		follow()
-		for name, is := range world {
+		for name, is := range current {
 			if known[name] != is {
-				t.Fatalf("%s is %v, and the reader believes %v", name, is, known[name])
+				t.Fatalf("%s is %v, and the reader knows %v", name, is, known[name])
 			}
 		}
 	})
