@@ -35,7 +35,7 @@ func TestContainerfiles(t *testing.T) {
 			}
 			out, end := e.output(driver.Task{Config: docker(wire.DockerConfig{Image: tag, Args: []string{"--help"}})})
 			if end.Code != 0 || !strings.Contains(out, "Usage") {
-				t.Errorf("--help ended as %+v and said %s", end, out)
+				t.Errorf("--help ended as %+v and printed %s", end, out)
 			}
 		})
 	}

@@ -122,7 +122,7 @@ func theUserOwnsTheDirectory(t *testing.T, e *engine) {
 		e.wants(task, want)
 	}
 	unknown := driver.Task{Contained: driver.Contained{User: "no-such-user"}, Config: script("")}
-	if err := e.refuses(unknown); !strings.Contains(err.Error(), `user: the image has no "no-such-user"`) {
+	if err := e.refuses(unknown); !strings.Contains(err.Error(), `user: the image has no user "no-such-user"`) {
 		t.Errorf("Start = %v", err)
 	}
 }
@@ -252,7 +252,7 @@ func outlivesTheEngine(t *testing.T, e *engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := driver.Task{Dir: dir, Stdout: out, Stderr: out, Config: script("trap 'echo told; exit 7' TERM; touch up; while :; do sleep 0.1; done")}
+	task := driver.Task{Dir: dir, Stdout: out, Stderr: out, Config: script("trap 'echo stopped; exit 7' TERM; touch up; while :; do sleep 0.1; done")}
 	running := start(t, &driver.Docker{Socket: e.socket}, &task)
 	await(t, "the task to run", func() bool { _, err := os.Stat(filepath.Join(dir, "up")); return err == nil })
 	e.stop()
@@ -273,7 +273,7 @@ func sweptWhenBack(t *testing.T, e *engine) {
 		t.Error("offered without an engine")
 	}
 	if err := d.Sweep(task.Contained.Attempt); err != nil {
-		t.Errorf("Sweep = %v, want it to count on root's eyes", err)
+		t.Errorf("Sweep = %v, want nil: the agent has killed the processes as root", err)
 	}
 	e.start()
 	await(t, "it to be offered, as the engine is back", d.Offered)

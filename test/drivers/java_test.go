@@ -33,9 +33,9 @@ func TestJava(t *testing.T) {
 			return java(wire.JavaConfig{JarPath: jar, Args: []string{script}})
 		},
 		Broken: map[string]wire.TaskConfig{
-			"javaConfig is missing":   {},
-			"jarPath is empty":        java(wire.JavaConfig{}),
-			"classpath needs a class": java(wire.JavaConfig{JarPath: jar, Classpath: "lib"}),
+			"javaConfig is missing": {},
+			"jarPath is empty":      java(wire.JavaConfig{}),
+			"class is required":     java(wire.JavaConfig{JarPath: jar, Classpath: "lib"}),
 		},
 		Unstartable: map[string]wire.TaskConfig{
 			`jar "no-such.jar" not found`: java(wire.JavaConfig{JarPath: "no-such.jar"}),
@@ -53,6 +53,6 @@ func TestJava_RunsAClassOfAJar(t *testing.T) {
 
 func TestJava_IsOfferedOnlyWhereInstalled(t *testing.T) {
 	if !(driver.Java{}).Offered() {
-		t.Error("there is a java on this machine, and it is not offered")
+		t.Error("java is installed, but not offered")
 	}
 }

@@ -64,7 +64,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for until := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited 30 s for %s", what)
 		}
 	}
 }

@@ -439,7 +439,7 @@ spec:
 		}
 	}
 	p = s.awaitPhase("no-such-directory", corev1.PodFailed)
-	if e := ended(p, "c"); e == nil || e.Reason != "StartError" || !strings.Contains(e.Message, "/no/such/directory, which is no directory here") {
+	if e := ended(p, "c"); e == nil || e.Reason != "StartError" || !strings.Contains(e.Message, "/no/such/directory: no such directory") {
 		s.Errorf("%s", describe(p))
 	}
 }

@@ -21,9 +21,9 @@ const maxRedirects = 10
 type client struct{ http *http.Transport }
 
 func newClient() *client {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, ControlContext: refuseAddress}
+	dialer := &net.Dialer{Timeout: 30 * time.Second, ControlContext: checkAddress}
 	return &client{&http.Transport{
-		// No proxy: behind one, refuseAddress could not check the target.
+		// No proxy: behind one, checkAddress could not check the target.
 		DialContext: dialer.DialContext,
 		// The checksum, the size and the parts refer to the stored bytes.
 		DisableCompression:     true,
@@ -69,10 +69,10 @@ func (c *client) sendRequest(ctx context.Context, u *url.URL, offset int64, vali
 		req.Header.Set("If-Range", validator)
 	}
 	resp, err := c.http.RoundTrip(req)
-	if err == nil || errors.Is(err, errRefused) || errors.As(err, new(*tls.CertificateVerificationError)) {
+	if err == nil || errors.Is(err, errForbiddenAddress) || errors.As(err, new(*tls.CertificateVerificationError)) {
 		return resp, err
 	}
-	return nil, temporary{error: err}
+	return nil, temporaryError{error: err}
 }
 
 func isRedirect(resp *http.Response) bool {
@@ -89,13 +89,13 @@ func resolveRedirect(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
 	case err != nil:
-		return nil, errors.New("the server redirects to something that is no address") // err quotes the address
+		return nil, errors.New("the server redirected to an invalid address") // err quotes the address
 	case to.Scheme != "http" && to.Scheme != "https":
-		return nil, fmt.Errorf("the server redirects to a %.20s address", to.Scheme)
+		return nil, fmt.Errorf("the server redirected to a %.20s address", to.Scheme)
 	case from.Scheme == "https" && to.Scheme == "http":
-		return nil, errors.New("the server redirects from https to http")
+		return nil, errors.New("the server redirected from https to http")
 	case to.Hostname() == "":
-		return nil, errors.New("the server redirects to an address without a host")
+		return nil, errors.New("the server redirected to an address without a host")
 	}
 	return to, nil
 }

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// temporary is an error after which another try may succeed.
-type temporary struct {
+// temporaryError is an error after which another try may succeed.
+type temporaryError struct {
 	error
 	// after is the delay that the server requested. If zero, it requested none.
 	after time.Duration
 }
 
-func (t temporary) Unwrap() error { return t.error }
+func (t temporaryError) Unwrap() error { return t.error }
 
 // downloadSource downloads the whole source into the partial file. Only consecutive tries without
 // progress count against the limit, since a bad radio link can interrupt a large transfer any
@@ -36,7 +36,7 @@ func (f fetcher) downloadSource(ctx context.Context, p *plan, part *partial) err
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		again := temporary{}
+		again := temporaryError{}
 		if !errors.As(err, &again) {
 			return err
 		}
@@ -47,7 +47,7 @@ func (f fetcher) downloadSource(ctx context.Context, p *plan, part *partial) err
 			return fmt.Errorf("%w (tried %d times)", err, failed)
 		}
 		if again.after > f.limits.MaxWait {
-			return fmt.Errorf("%w, and asks to wait %v, which is more than %v", err, again.after, f.limits.MaxWait)
+			return fmt.Errorf("%w, and requested a delay of %v, which is more than %v", err, again.after, f.limits.MaxWait)
 		}
 		f.sleep(ctx, max(again.after, f.retryDelay(failed)))
 	}
@@ -60,7 +60,7 @@ func (f fetcher) retryDelay(failed int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-var errIdle = errors.New("nothing came")
+var errIdle = errors.New("no data was received")
 
 // tryOnce requests the missing part once.
 func (f fetcher) tryOnce(ctx context.Context, c *client, p *plan, part *partial) error {
@@ -68,15 +68,15 @@ func (f fetcher) tryOnce(ctx context.Context, c *client, p *plan, part *partial)
 	defer cancel(nil)
 	idle := time.AfterFunc(f.limits.IdleTimeout, func() { cancel(errIdle) })
 	defer idle.Stop()
-	err := f.exchangeOnce(ctx, c, p, part, idle)
+	err := f.requestOnce(ctx, c, p, part, idle)
 	if err != nil && errors.Is(context.Cause(ctx), errIdle) {
-		return temporary{error: fmt.Errorf("nothing came for %v", f.limits.IdleTimeout)}
+		return temporaryError{error: fmt.Errorf("no data was received for %v", f.limits.IdleTimeout)}
 	}
 	return err
 }
 
-// exchangeOnce sends one request and handles the response.
-func (f fetcher) exchangeOnce(ctx context.Context, c *client, p *plan, part *partial, idle *time.Timer) error {
+// requestOnce sends one request and handles the response.
+func (f fetcher) requestOnce(ctx context.Context, c *client, p *plan, part *partial, idle *time.Timer) error {
 	offset := part.nextOffset()
 	resp, err := c.getSource(ctx, p.url, offset, part.validator)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f fetcher) exchangeOnce(ctx context.Context, c *client, p *plan, part *par
 	if total > f.limits.MaxBytes {
 		return f.tooLarge()
 	}
-	return f.receiveBody(part, alive{resp.Body, idle, f.limits.IdleTimeout}, total)
+	return f.receiveBody(part, idleReader{resp.Body, idle, f.limits.IdleTimeout}, total)
 }
 
 // receiveBody appends a body. The total is the size of the whole source, negative if the server
@@ -114,19 +114,19 @@ func (f fetcher) receiveBody(part *partial, body io.Reader, total int64) error {
 		err = io.ErrUnexpectedEOF // the server sent less than announced
 	}
 	if err != nil && part.size <= f.limits.MaxBytes {
-		return temporary{error: fmt.Errorf("the connection broke after %d bytes: %w", part.size, err)}
+		return temporaryError{error: fmt.Errorf("the connection was interrupted after %d bytes: %w", part.size, err)}
 	}
 	return err
 }
 
-// alive resets the idle timeout whenever something is received.
-type alive struct {
+// idleReader resets the idle timeout whenever something is received.
+type idleReader struct {
 	r     io.Reader
 	timer *time.Timer
 	limit time.Duration
 }
 
-func (a alive) Read(b []byte) (int, error) {
+func (a idleReader) Read(b []byte) (int, error) {
 	n, err := a.r.Read(b)
 	if n > 0 {
 		a.timer.Reset(a.limit)
@@ -153,9 +153,9 @@ func validatorOf(h http.Header) string {
 
 // statusError describes an unexpected status of the server.
 func statusError(resp *http.Response) error {
-	err := fmt.Errorf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	err := fmt.Errorf("the server returned %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		return temporary{error: err, after: retryAfter(resp.Header)}
+		return temporaryError{error: err, after: retryAfter(resp.Header)}
 	}
 	return err
 }

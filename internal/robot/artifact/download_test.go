@@ -285,7 +285,7 @@ func TestIsRefused(t *testing.T) {
 			t.Errorf("%s is refused", a)
 		}
 	}
-	if err := refuseAddress(t.Context(), "tcp", "unix", nil); !errors.Is(err, errRefused) {
+	if err := checkAddress(t.Context(), "tcp", "unix", nil); !errors.Is(err, errForbiddenAddress) {
 		t.Errorf("got %v", err)
 	}
 }

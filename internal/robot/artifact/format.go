@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// storedAsIs is the value of the archive option that disables unpacking.
-const storedAsIs = "false"
+// notAnArchive is the value of the archive option that disables unpacking.
+const notAnArchive = "false"
 
 // formats are the archive formats by the suffixes of their names.
 var formats = []struct{ suffix, name string }{

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// errRefused rejects an address from which no artifact may be fetched.
-var errRefused = errors.New("no artifact is fetched from a link-local or metadata address")
+// errForbiddenAddress rejects an address from which no artifact may be fetched.
+var errForbiddenAddress = errors.New("artifacts must not come from a link-local or metadata address")
 
 // refused are the networks where a robot or its cloud provides credentials to any process that
 // asks. Loopback is not among them: the task could connect to it anyway, and local mirrors use it.
@@ -32,15 +32,15 @@ var translated = []netip.Prefix{
 	netip.MustParsePrefix("::/96"),
 }
 
-// refuseAddress is called for each address before it is dialled. That is after DNS and redirects,
+// checkAddress is called for each address before it is dialled. That is after DNS and redirects,
 // so no name can bypass it.
-func refuseAddress(_ context.Context, _, address string, _ syscall.RawConn) error {
+func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: %s", errRefused, address)
+		return fmt.Errorf("%w: %s", errForbiddenAddress, address)
 	}
 	if isRefused(ap.Addr()) {
-		return fmt.Errorf("%w: %s", errRefused, ap.Addr())
+		return fmt.Errorf("%w: %s", errForbiddenAddress, ap.Addr())
 	}
 	return nil
 }

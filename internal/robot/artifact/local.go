@@ -23,7 +23,7 @@ func (f fetcher) copyLocal(ctx context.Context, p *plan, part *partial) error {
 	case err != nil:
 		return stripPath(err)
 	case info.IsDir():
-		return errors.New("is a directory, pack it into an archive")
+		return errors.New("is a directory: pack it into an archive")
 	case !info.Mode().IsRegular():
 		return errors.New("is a device or a pipe")
 	case info.Size() > f.limits.MaxBytes:

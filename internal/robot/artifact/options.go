@@ -30,7 +30,7 @@ func (p *plan) readOptions(r Request) (err error) {
 		case "perms":
 			p.perms, err = parsePerms(value)
 		default:
-			err = fmt.Errorf("getterOptions.%.50s is not known, the options are archive, checksum and perms", name)
+			err = fmt.Errorf("getterOptions.%.50s is not supported: must be archive, checksum or perms", name)
 		}
 		if err != nil {
 			return err
@@ -52,11 +52,11 @@ func parseChecksum(s string) (checksum, error) {
 	kind = strings.ToLower(kind)
 	newHash, known := hashes[kind]
 	if !known {
-		return checksum{}, errors.New("getterOptions.checksum must be sha256: or sha512: and the hexadecimal digits")
+		return checksum{}, errors.New("getterOptions.checksum must be sha256: or sha512: followed by hexadecimal digits")
 	}
 	want, err := hex.DecodeString(digits)
 	if size := newHash().Size(); err != nil || len(want) != size {
-		return checksum{}, fmt.Errorf("getterOptions.checksum must be %s: and %d hexadecimal digits", kind, 2*size)
+		return checksum{}, fmt.Errorf("getterOptions.checksum must be %s: followed by %d hexadecimal digits", kind, 2*size)
 	}
 	return checksum{kind: kind, want: want}, nil
 }
@@ -86,13 +86,13 @@ func (c checksum) verifyReader(r io.Reader) error {
 }
 
 func parseArchive(s string) (string, error) {
-	if s == storedAsIs {
+	if s == notAnArchive {
 		return s, nil
 	}
 	if f := formatOf("." + s); f != "" {
 		return f, nil
 	}
-	return "", fmt.Errorf("getterOptions.archive %.50q is not one of false, %s", s, knownFormats)
+	return "", fmt.Errorf("getterOptions.archive %.50q must be one of false, %s", s, knownFormats)
 }
 
 var permsPattern = regexp.MustCompile(`^0?[0-7]{3}$`)
@@ -102,7 +102,7 @@ var permsPattern = regexp.MustCompile(`^0?[0-7]{3}$`)
 func parsePerms(s string) (fs.FileMode, error) {
 	n, err := strconv.ParseUint(s, 8, 32)
 	if !permsPattern.MatchString(s) || n == 0 || err != nil {
-		return 0, fmt.Errorf("getterOptions.perms %.50q is not three octal digits, such as 0755", s)
+		return 0, fmt.Errorf("getterOptions.perms %.50q must be octal permissions up to 0777, such as 0755", s)
 	}
 	return fs.FileMode(n), nil
 }

@@ -102,5 +102,5 @@ func (p *partial) restartError(why string) error {
 	if err := p.discardContent(); err != nil {
 		return err
 	}
-	return temporary{error: errors.New(why)}
+	return temporaryError{error: errors.New(why)}
 }

@@ -63,9 +63,9 @@ func (m *mover) moveEntry(from, to string) error {
 	case source.IsDir() && there.IsDir():
 		return m.mergeDir(from, to)
 	case source.IsDir():
-		return fmt.Errorf("%.100q is a directory of the artifact, and is there already as something else", to)
+		return fmt.Errorf("%.100q is a directory in the artifact, but exists and is not a directory", to)
 	case there.IsDir():
-		return fmt.Errorf("%.100q is a directory, end relativeDest with / to put a file into it", to)
+		return fmt.Errorf("%.100q is a directory: end relativeDest with / to put the file into it", to)
 	}
 	m.asked++
 	if err := m.renameEntry(to, path.Join(m.aside, strconv.Itoa(m.asked))); err != nil {

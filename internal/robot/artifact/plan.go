@@ -22,7 +22,7 @@ type plan struct {
 	// name is the last element of the address, "" if there is none.
 	name     string
 	checksum checksum
-	// archive is the format in the options, storedAsIs, or "".
+	// archive is the format in the options, notAnArchive, or "".
 	archive string
 	// format is the format of the archive. If empty, the source is stored as it is.
 	format string
@@ -87,19 +87,19 @@ func nameOf(u *url.URL) string {
 
 func checkWeb(u *url.URL) error {
 	if u.Hostname() == "" {
-		return errors.New("getterSource names no host")
+		return errors.New("getterSource has no host")
 	}
 	// Jobs written for Nomad put the checksum there. Ignoring it silently would be worse than
 	// having none.
 	if _, err := parseChecksum(u.Query().Get("checksum")); err == nil && u.Query().Has("checksum") {
-		return errors.New("the checksum in getterSource is not looked at, move it to getterOptions.checksum")
+		return errors.New("getterSource must not contain a checksum: move it to getterOptions.checksum")
 	}
 	return nil
 }
 
 func checkFile(u *url.URL) error {
 	if (u.Host != "" && u.Host != "localhost") || !path.IsAbs(u.Path) {
-		return errors.New("getterSource must name an absolute path on the robot, as in file:///opt/maps/hall.tar.gz")
+		return errors.New("getterSource must be an absolute path on the robot, such as file:///opt/maps/hall.tar.gz")
 	}
 	if strings.ContainsRune(u.Path, 0) {
 		return errNotAnAddress
@@ -126,18 +126,18 @@ func (p *plan) readMode(r Request) error {
 	}
 	switch r.Mode {
 	case ModeFile:
-		if p.archive != "" && p.archive != storedAsIs {
-			return errors.New("getterOptions.archive asks to unpack what getterMode file stores as it is")
+		if p.archive != "" && p.archive != notAnArchive {
+			return errors.New("getterOptions.archive must not be set with getterMode file, which does not unpack")
 		}
 		return nil
 	case ModeAny, "", ModeDir:
 	default:
-		return fmt.Errorf("getterMode %.50q is not one of any, file, dir", r.Mode)
+		return fmt.Errorf("getterMode %.50q must be any, file or dir", r.Mode)
 	}
-	if format == "" || format == storedAsIs {
+	if format == "" || format == notAnArchive {
 		if r.Mode == ModeDir {
-			return fmt.Errorf("getterMode dir needs an archive (%s); "+
-				"getterOptions.archive says of which format when the name does not", knownFormats)
+			return fmt.Errorf("getterMode dir requires an archive (%s); "+
+				"set getterOptions.archive if the name of the file does not end in one of these", knownFormats)
 		}
 		return nil
 	}
@@ -149,11 +149,11 @@ func (p *plan) readMode(r Request) error {
 // task would only fail later.
 func (p *plan) checkFormat() error {
 	if p.format == "tar.xz" {
-		return errors.New("a tar.xz cannot be unpacked, because its header decides how much memory that takes; " +
+		return errors.New("tar.xz is not supported, because its header decides how much memory unpacking takes; " +
 			"pack it as tar.zst, or set getterOptions.archive to false")
 	}
 	if p.perms != 0 {
-		return errors.New("getterOptions.perms is for a single file, an archive has its own")
+		return errors.New("getterOptions.perms must not be set for an archive, which has its own permissions")
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (p *plan) readDest(r Request) error {
 		return nil
 	}
 	if p.name == "" {
-		return errors.New("the address ends in no file name, set getterMode to file and relativeDest to the file's path")
+		return errors.New("getterSource has no file name: set getterMode to file and relativeDest to the path of the file")
 	}
 	p.dest = path.Join(dest, p.name)
 	return nil

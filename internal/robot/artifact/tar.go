@@ -56,7 +56,7 @@ func (t *tree) tarEntry(h *tar.Header, r io.Reader) error {
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return fmt.Errorf("entry %.100q is a device or a pipe", name)
 	}
-	return fmt.Errorf("entry %.100q is of the unknown kind %q", name, h.Typeflag)
+	return fmt.Errorf("entry %.100q has the unknown type %q", name, h.Typeflag)
 }
 
 // boundReader ends a stream that is longer than any archive within the limits. Unlike the count of

@@ -73,7 +73,7 @@ func entryName(name string) (string, error) {
 	case strings.ContainsRune(name, 0):
 		return "", fmt.Errorf("entry %.100q has a NUL byte in its name", name)
 	case strings.Contains("/"+name+"/", "/../"):
-		return "", fmt.Errorf("entry %.100q leads out of the archive", name)
+		return "", fmt.Errorf("entry %.100q is outside the archive", name)
 	}
 	clean := path.Clean(name)
 	if strings.Count(clean, "/") > maxDepth {
@@ -96,14 +96,14 @@ func (t *tree) countEntry() error {
 }
 
 func errTooManyFiles(l Limits) error {
-	return fmt.Errorf("it holds more than %d files", l.MaxFiles)
+	return fmt.Errorf("it contains more than %d files", l.MaxFiles)
 }
 
 func errTooLarge(l Limits) error {
 	return fmt.Errorf("it unpacks to more than %d bytes", l.MaxUnpacked)
 }
 
-func errTwice(name string) error {
+func errDuplicateEntry(name string) error {
 	return fmt.Errorf("entry %.100q is in the archive twice, or is both a directory and something else", name)
 }
 
@@ -113,7 +113,7 @@ func (t *tree) enterEntry(name string) error {
 		return err
 	}
 	if _, err := t.root.Lstat(name); err == nil {
-		return errTwice(name)
+		return errDuplicateEntry(name)
 	}
 	return t.makeDirs(path.Dir(name))
 }
@@ -125,7 +125,7 @@ func (t *tree) makeDirs(name string) error {
 	}
 	if info, err := t.root.Lstat(name); err == nil {
 		if !info.IsDir() {
-			return errTwice(name)
+			return errDuplicateEntry(name)
 		}
 		t.last = name
 		return nil
@@ -180,7 +180,7 @@ func (t *tree) hardLink(name, target string) error {
 		return err
 	}
 	if info, err := t.root.Lstat(target); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("hard link %.100q leads to %.100q, which is no file that is in the archive before it", name, target)
+		return fmt.Errorf("hard link %.100q refers to %.100q, which is not an earlier file of the archive", name, target)
 	}
 	return t.root.Link(target, name)
 }
@@ -191,7 +191,7 @@ func (t *tree) addSymlink(name, target string) error {
 		return err
 	}
 	if !staysInside(path.Dir(name), target) {
-		return fmt.Errorf("symbolic link %.100q leads to %.100q, which is not plainly in the archive", name, target)
+		return fmt.Errorf("symbolic link %.100q refers to %.100q, which may be outside the archive", name, target)
 	}
 	t.links = append(t.links, link{name, target})
 	return nil
@@ -232,7 +232,7 @@ func (t *tree) makeLinks() error {
 		}
 		err := t.root.Symlink(l.target, l.name)
 		if errors.Is(err, fs.ErrExist) {
-			return errTwice(l.name)
+			return errDuplicateEntry(l.name)
 		}
 		if err != nil {
 			return err

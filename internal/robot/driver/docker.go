@@ -68,11 +68,11 @@ func (d *Docker) Offered() bool {
 	if err != nil {
 		return false
 	}
-	defer hangUp(engine)
+	defer closeEngine(engine)
 	if _, err := engine.Ping(ctx, client.PingOptions{}); err != nil {
 		return false
 	}
-	go d.sweepAgain()
+	go d.retrySweep()
 	return true
 }
 
@@ -82,7 +82,7 @@ func (d *Docker) Prepare(ctx context.Context, c wire.TaskConfig) error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(engine)
+	defer closeEngine(engine)
 	image := c.Docker.Image
 	_, err = engine.ImageInspect(ctx, image)
 	if errdefs.IsNotFound(err) {
@@ -115,7 +115,7 @@ func (d *Docker) Start(t Task) (Running, error) {
 	if err == nil {
 		return c, nil
 	}
-	hangUp(engine)
+	closeEngine(engine)
 	// The container may have been created even if the answer was lost.
 	return nil, errors.Join(d.explainError(err), d.removeContainers(t.Contained.Attempt))
 }
@@ -129,7 +129,7 @@ func (d *Docker) Sweep(a Attempt) error {
 	d.mu.Lock()
 	d.unswept = append(d.unswept, a)
 	d.mu.Unlock()
-	if os.Geteuid() == 0 && d.isEngineAway() {
+	if os.Geteuid() == 0 && d.isEngineUnreachable() {
 		// The agent, running as root, has found the processes in the container by their
 		// environment and killed them. Without an engine, nothing restarts them.
 		return nil
@@ -137,21 +137,21 @@ func (d *Docker) Sweep(a Attempt) error {
 	return err
 }
 
-// isEngineAway reports whether no engine answers.
-func (d *Docker) isEngineAway() bool {
+// isEngineUnreachable reports whether no engine answers.
+func (d *Docker) isEngineUnreachable() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pingWait)
 	defer cancel()
 	engine, err := d.openEngine()
 	if err != nil {
 		return false
 	}
-	defer hangUp(engine)
+	defer closeEngine(engine)
 	_, err = engine.Ping(ctx, client.PingOptions{})
 	return client.IsErrConnectionFailed(err)
 }
 
-// sweepAgain removes the containers that could not be removed before.
-func (d *Docker) sweepAgain() {
+// retrySweep removes the containers that could not be removed before.
+func (d *Docker) retrySweep() {
 	d.mu.Lock()
 	left := d.unswept
 	d.unswept = nil
@@ -167,7 +167,7 @@ func (d *Docker) removeContainers(a Attempt) error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(engine)
+	defer closeEngine(engine)
 	ctx, cancel := context.WithTimeout(context.Background(), sweepWait)
 	defer cancel()
 	labels := []string{labelUID + "=" + a.UID, labelAttempt + "=" + strconv.Itoa(int(a.Number)), labelRobot + "=" + a.Robot}
@@ -200,12 +200,12 @@ func removeContainer(ctx context.Context, engine *client.Client, id string) erro
 	}
 }
 
-// openEngine returns a client of the engine. The caller must close it with hangUp.
+// openEngine returns a client of the engine. The caller must close it with closeEngine.
 func (d *Docker) openEngine() (*client.Client, error) {
 	return client.New(client.WithHost("unix://" + d.Socket))
 }
 
-func hangUp(engine *client.Client) { _ = engine.Close() }
+func closeEngine(engine *client.Client) { _ = engine.Close() }
 
 // explainError turns an error of the engine into a sentence for the user.
 func (d *Docker) explainError(err error) error {
@@ -213,9 +213,9 @@ func (d *Docker) explainError(err error) error {
 	case err == nil:
 		return nil
 	case client.IsErrConnectionFailed(err):
-		return fmt.Errorf("no Docker engine answers at %s", d.Socket)
+		return fmt.Errorf("no Docker engine responds at %s", d.Socket)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the Docker engine takes too long: %w", err)
+		return fmt.Errorf("the Docker engine did not respond in time: %w", err)
 	}
 	return fmt.Errorf("docker: %w", err)
 }

@@ -114,7 +114,7 @@ func parsePort(s string) (host string, inside network.Port, err error) {
 		inside, _ = network.PortFrom(n, p)
 		return host, inside, nil
 	}
-	return "", inside, fmt.Errorf("protocol %q is none of tcp, udp, sctp", protocol)
+	return "", inside, fmt.Errorf("protocol %q must be tcp, udp or sctp", protocol)
 }
 
 func portNumber(s string) (uint16, error) {
@@ -149,7 +149,7 @@ func parseVolume(s string) (mount.Mount, error) {
 	case !path.IsAbs(part[1]) || path.Clean(part[1]) == "/":
 		return mount.Mount{}, fmt.Errorf("%q is not an absolute path below /", part[1])
 	case len(part) == 3 && part[2] != "ro" && part[2] != "rw":
-		return mount.Mount{}, fmt.Errorf("%q is none of ro, rw", part[2])
+		return mount.Mount{}, fmt.Errorf("%q must be ro or rw", part[2])
 	}
 	m := mount.Mount{Type: mount.TypeBind, Source: part[0], Target: part[1]}
 	m.ReadOnly = len(part) == 3 && part[2] == "ro"

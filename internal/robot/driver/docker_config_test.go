@@ -23,13 +23,13 @@ func TestDocker_CheckNamesField(t *testing.T) {
 		{"port 0", &wire.DockerConfig{Ports: []string{"0:80"}}, `"0" is not a port`},
 		{"a port above 65535", &wire.DockerConfig{Ports: []string{"80:65536"}}, `"65536" is not a port`},
 		{"a port with an address", &wire.DockerConfig{Ports: []string{"127.0.0.1:80:80"}}, `"127.0.0.1" is not a port`},
-		{"an unknown protocol", &wire.DockerConfig{Ports: []string{"80:80/quic"}}, `protocol "quic" is none of tcp, udp, sctp`},
+		{"an unknown protocol", &wire.DockerConfig{Ports: []string{"80:80/quic"}}, `protocol "quic" must be tcp, udp or sctp`},
 		{"ports in the host network", &wire.DockerConfig{Ports: []string{"80:80"}, NetworkMode: "host"}, `config.dockerConfig.ports has no effect with networkMode "host"`},
 		{"a volume without a mount path", &wire.DockerConfig{Volumes: []string{"/data"}}, `config.dockerConfig.volumes[0] "/data" is not host:container[:ro]: it has 1 parts`},
 		{"a named volume", &wire.DockerConfig{Volumes: []string{"data:/data"}}, `volumes[0] "data:/data" is not host:container[:ro]: "data" is not an absolute path`},
 		{"a relative mount path", &wire.DockerConfig{Volumes: []string{"/data:data"}}, `"data" is not an absolute path below /`},
 		{"a volume over the root directory", &wire.DockerConfig{Volumes: []string{"/data:/."}}, `"/." is not an absolute path below /`},
-		{"an unknown volume option", &wire.DockerConfig{Volumes: []string{"/data:/data:rx"}}, `"rx" is none of ro, rw`},
+		{"an unknown volume option", &wire.DockerConfig{Volumes: []string{"/data:/data:rx"}}, `"rx" must be ro or rw`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func startContainer(ctx context.Context, engine *client.Client, t Task) (*inCont
 	if err != nil {
 		return nil, err
 	}
-	if err := giveDir(ctx, engine, c.id, t.Dir); err != nil {
+	if err := chownTaskDir(ctx, engine, c.id, t.Dir); err != nil {
 		c.closeFiles()
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func newInContainer(engine *client.Client, id string, t Task) (*inContainer, err
 	if c.done, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	if c.stdout, err = copyOf(t.Stdout); err == nil {
-		c.stderr, err = copyOf(t.Stderr)
+	if c.stdout, err = dupFile(t.Stdout); err == nil {
+		c.stderr, err = dupFile(t.Stderr)
 	}
 	if err != nil {
 		c.closeFiles()
@@ -114,7 +114,7 @@ func newInContainer(engine *client.Client, id string, t Task) (*inContainer, err
 	return c, nil
 }
 
-func copyOf(f *os.File) (*os.File, error) {
+func dupFile(f *os.File) (*os.File, error) {
 	own, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
@@ -126,7 +126,7 @@ func copyOf(f *os.File) (*os.File, error) {
 func (c *inContainer) closeFiles() {
 	c.closeOutput()
 	_ = unix.Close(c.done)
-	hangUp(c.engine)
+	closeEngine(c.engine)
 }
 
 func (c *inContainer) closeOutput() {
@@ -180,7 +180,7 @@ func (c *inContainer) End() End {
 		time.Sleep(engineRetry)
 	}
 	_ = unix.Close(c.done)
-	hangUp(c.engine)
+	closeEngine(c.engine)
 	return end
 }
 
@@ -223,7 +223,7 @@ func (c *inContainer) watchContainer(output client.HijackedResponse) {
 	_, _ = unix.Write(c.done, one[:])
 }
 
-// awaitEnd returns true when the container has exited, and false when the engine does not answer.
+// awaitExits returns true when the container has exited, and false when the engine does not answer.
 func (c *inContainer) awaitEnd() (ended bool) {
 	w := c.engine.ContainerWait(context.Background(), c.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
@@ -269,10 +269,10 @@ func (c *inContainer) reattach(output *client.HijackedResponse) bool {
 func (c *inContainer) attachOutput(ctx context.Context) (client.HijackedResponse, error) {
 	a, err := c.engine.ContainerAttach(ctx, c.id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return client.HijackedResponse{}, fmt.Errorf("listen to the container: %w", err)
+		return client.HijackedResponse{}, fmt.Errorf("attach to the container: %w", err)
 	}
 	if a.Reader == nil {
-		return client.HijackedResponse{}, errors.New("listen to the container: the engine sends nothing")
+		return client.HijackedResponse{}, errors.New("attach to the container: the engine returned no stream")
 	}
 	return a.HijackedResponse, nil
 }

@@ -15,7 +15,7 @@ func TestDocker_WithoutEngine(t *testing.T) {
 		t.Error("offered")
 	}
 	err := d.Prepare(context.Background(), wire.TaskConfig{Docker: &wire.DockerConfig{Image: "busybox"}})
-	if want := "no Docker engine answers at " + d.Socket; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "no Docker engine responds at " + d.Socket; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Prepare = %v, want %q", err, want)
 	}
 }

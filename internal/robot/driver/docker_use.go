@@ -33,7 +33,7 @@ func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
 	if err != nil {
 		return nil
 	}
-	defer hangUp(engine)
+	defer closeEngine(engine)
 	ctx, cancel := context.WithTimeout(context.Background(), usesWait)
 	defer cancel()
 	var (

@@ -15,9 +15,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// giveDir makes the user that the container runs as the owner of the task's directory. The user is
+// chownTaskDir makes the user that the container runs as the owner of the task's directory. The user is
 // looked up in the container, since the robot may have another user of that name.
-func giveDir(ctx context.Context, engine *client.Client, id, dir string) error {
+func chownTaskDir(ctx context.Context, engine *client.Client, id, dir string) error {
 	c, err := engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil || c.Container.Config == nil {
 		return err
@@ -46,7 +46,7 @@ func giveDir(ctx context.Context, engine *client.Client, id, dir string) error {
 func uidInContainer(ctx context.Context, engine *client.Client, id, name string) (int, error) {
 	file, err := engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc/passwd"})
 	if errdefs.IsNotFound(err) {
-		return 0, fmt.Errorf("user: the image has no %q, for it has no /etc/passwd", name)
+		return 0, fmt.Errorf("user: the image has no user %q: it has no /etc/passwd", name)
 	}
 	if err != nil {
 		return 0, err
@@ -71,5 +71,5 @@ func uidOf(passwd io.Reader, name string) (int, error) {
 			return strconv.Atoi(field[2])
 		}
 	}
-	return 0, errors.Join(fmt.Errorf("user: the image has no %q", name), lines.Err())
+	return 0, errors.Join(fmt.Errorf("user: the image has no user %q", name), lines.Err())
 }

@@ -49,13 +49,13 @@ func StartBeside(t Task) (*Process, error) {
 	var lost error
 	find := func() (path string, err error) {
 		if info, err := os.Stat(t.Dir); err != nil || !info.IsDir() {
-			lost = fmt.Errorf("command %q is to start in %s, which is no directory here", c.Command, t.Dir)
+			lost = fmt.Errorf("command %q cannot start in %s: no such directory", c.Command, t.Dir)
 			return "", lost
 		}
 		path, lost = findExecutable(c.Command, t.Dir, t.Env["PATH"])
 		return path, lost
 	}
-	p, err := forkFound(find, slices.Concat([]string{c.Command}, c.Args), env, t)
+	p, err := startExecutable(find, slices.Concat([]string{c.Command}, c.Args), env, t)
 	switch {
 	case lost != nil:
 		return nil, lost
@@ -73,7 +73,7 @@ func explainExecError(command string, err error) error {
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("command %q names an interpreter that does not exist on this robot", command)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("command %q may not be executed", command)
+		return fmt.Errorf("command %q: permission denied", command)
 	case errors.Is(err, syscall.E2BIG):
 		return fmt.Errorf("command %q: arguments and environment are too long together", command)
 	case errors.Is(err, syscall.EINVAL):

@@ -60,8 +60,8 @@ func TestExec_StartRejectsInvalidEnvironment(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		{name: "a name with = in it", env: map[string]string{"A=B": "c"}, want: `env "A=B" is not a name`},
-		{name: "an empty name", env: map[string]string{"": "c"}, want: `env "" is not a name`},
+		{name: "a name with = in it", env: map[string]string{"A=B": "c"}, want: `env "A=B" is not a valid name`},
+		{name: "an empty name", env: map[string]string{"": "c"}, want: `env "" is not a valid name`},
 		{name: "a value with a NUL byte", env: map[string]string{"A": "b\x00c"}, want: "env A contains a NUL byte"},
 	}
 	for _, test := range tests {

@@ -21,7 +21,7 @@ func (Java) Check(c wire.TaskConfig) error {
 	case j.JarPath == "":
 		return errors.New("config.javaConfig.jarPath is empty")
 	case j.Classpath != "" && j.Class == "":
-		return errors.New("config.javaConfig.classpath needs a class: java takes none beside the main class of a jar")
+		return errors.New("config.javaConfig.class is required with classpath: java ignores the classpath if it runs a jar")
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func (Java) Offered() bool {
 // looked up on the task's PATH.
 func (d Java) Start(t Task) (Running, error) {
 	c := t.Config.Java
-	if err := isJar(c.JarPath, t.Dir); err != nil {
+	if err := checkJar(c.JarPath, t.Dir); err != nil {
 		return nil, err
 	}
 	t.Config = wire.TaskConfig{Exec: &wire.ExecConfig{Command: "java", Args: javaArgs(c)}}
@@ -55,8 +55,8 @@ func javaArgs(c *wire.JavaConfig) []string {
 	return slices.Concat(c.JVMOptions, []string{"-cp", path, c.Class}, c.Args)
 }
 
-// isJar returns an error if the jar does not exist. It is clearer than that of java.
-func isJar(jar, dir string) error {
+// checkJar returns an error if the jar does not exist. It is clearer than that of java.
+func checkJar(jar, dir string) error {
 	file := jar
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)

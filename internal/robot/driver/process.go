@@ -23,11 +23,11 @@ type Process struct {
 
 // StartProcess starts a program that is killed when this process exits.
 func StartProcess(path string, argv, env []string, t Task) (*Process, error) {
-	return forkFound(func() (string, error) { return path, nil }, argv, env, t)
+	return startExecutable(func() (string, error) { return path, nil }, argv, env, t)
 }
 
-// forkFound starts a program whose path is looked up where the task will run.
-func forkFound(find func() (string, error), argv, env []string, t Task) (*Process, error) {
+// startExecutable starts a program whose path is looked up where the task will run.
+func startExecutable(find func() (string, error), argv, env []string, t Task) (*Process, error) {
 	stdin := t.Stdin
 	if stdin == nil {
 		null, err := os.Open(os.DevNull)
@@ -89,7 +89,7 @@ func (p *Process) End() End {
 		p.killRest()
 		reapChildren()
 	}
-	p.fillUse(&end)
+	p.measureUse(&end)
 	return end
 }
 
@@ -113,8 +113,8 @@ func reapChildren() {
 	}
 }
 
-// fillUse sets what the task has used, measured by its cgroup if it has one.
-func (p *Process) fillUse(end *End) {
+// measureUse sets what the task has used, measured by its cgroup if it has one.
+func (p *Process) measureUse(end *End) {
 	kills, _ := p.cgroup.OOMKills()
 	use, _ := p.cgroup.Usage() // an error means that it has no cgroup
 	var children unix.Rusage

@@ -22,9 +22,9 @@ func CleanLocal(path string) (string, error) {
 	case strings.ContainsRune(path, 0):
 		return "", fmt.Errorf("%.200q contains a NUL byte", path)
 	case filepath.IsAbs(path):
-		return "", fmt.Errorf("%.200q is an absolute path, it must be below the task's directory", path)
+		return "", fmt.Errorf("%.200q is an absolute path: must be relative to the task's directory", path)
 	case !filepath.IsLocal(path):
-		return "", fmt.Errorf("%.200q leads out of the task's directory", path)
+		return "", fmt.Errorf("%.200q is outside the task's directory", path)
 	}
 	return filepath.Clean(path), nil
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLeadsOut rejects a path that leads out of its directory through a link.
-var errLeadsOut = errors.New("a link on the way leads out of the directory")
+// errLeadsOutside rejects a path that leads out of its directory through a link.
+var errLeadsOutside = errors.New("a symbolic link leads outside the directory")
 
 // openBeneath opens a path in a directory without leaving the directory. The kernel checks each
 // link as it follows it. Checking the path before opening it would leave time to replace a part of
@@ -23,7 +23,7 @@ func openBeneath(dir *os.File, path string) (*os.File, error) {
 		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
 			continue // the path was renamed meanwhile
 		case errors.Is(err, unix.EXDEV):
-			err = errLeadsOut
+			err = errLeadsOutside
 		}
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}

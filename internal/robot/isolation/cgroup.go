@@ -57,8 +57,8 @@ type version interface {
 	applyLimits(l Limits) error
 	readUsage() Usage
 	oomKills() int64
-	// noForks makes fork fail in the cgroup, if the host supports that.
-	noForks()
+	// forbidForks makes fork fail in the cgroup, if the host supports that.
+	forbidForks()
 	// killAll has the kernel kill everything in the cgroup, if it supports that.
 	killAll()
 }

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// knob is a file of a cgroup and the value to write to it.
-type knob struct{ file, value string }
+// controlValue is a file of a cgroup and the value to write to it.
+type controlValue struct{ file, value string }
 
-// writeKnobs writes the knobs in order. It skips files that do not exist: their controller is
+// writeControlValues writes the knobs in order. It skips files that do not exist: their controller is
 // missing on this host.
-func writeKnobs(dir string, knobs ...knob) error {
+func writeControlValues(dir string, knobs ...controlValue) error {
 	for _, k := range knobs {
 		if err := writeControlFile(dir, k.file, k.value); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("write %s to %s: %w", k.value, k.file, err)

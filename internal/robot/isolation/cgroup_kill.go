@@ -17,7 +17,7 @@ import (
 // it. Nothing can be started in the cgroup afterwards. If the cgroup no longer exists, Kill
 // returns nil.
 func (c *Cgroup) Kill(wait time.Duration) error {
-	c.version().noForks()
+	c.version().forbidForks()
 	c.version().killAll()
 	for until := time.Now().Add(wait); ; {
 		left := c.listProcesses()
@@ -25,7 +25,7 @@ func (c *Cgroup) Kill(wait time.Duration) error {
 		case len(left) == 0:
 			return nil
 		case time.Now().After(until):
-			return fmt.Errorf("processes %v do not end", left)
+			return fmt.Errorf("processes %v are still running", left)
 		}
 		// A fork bomb can have more processes than this process has descriptors.
 		for some := range slices.Chunk(left, 128) {
@@ -52,15 +52,15 @@ func (c *Cgroup) killSome(pids []int) {
 			_ = unix.PidfdSendSignal(int(h.Fd), unix.SIGKILL, nil, 0)
 		}
 	}
-	awaitEnd(slices.Clone(held), 100*time.Millisecond)
+	awaitExits(slices.Clone(held), 100*time.Millisecond)
 	for _, h := range held {
 		_ = unix.Close(int(h.Fd))
 	}
 }
 
-// awaitEnd waits until all processes have exited, but at most for most: one process may hang in
+// awaitExits waits until all processes have exited, but at most for most: one process may hang in
 // the kernel while others wait to be killed.
-func awaitEnd(held []unix.PollFd, most time.Duration) {
+func awaitExits(held []unix.PollFd, most time.Duration) {
 	for until := time.Now().Add(most); len(held) > 0; {
 		left := time.Until(until)
 		if left <= 0 {

@@ -21,11 +21,11 @@ func TestStart_StartsProcessInCgroup(t *testing.T) {
 	}
 	c := newCgroup(t, host().Tree, Limits{})
 	k := start(t, sh("cat /proc/self/cgroup; echo; read x"), Confinement{Cgroup: c})
-	var told []string
+	var lines []string
 	for l := k.line(t); l != ""; l = k.line(t) {
-		told = append(told, l)
+		lines = append(lines, l)
 	}
-	own := parseOwnPaths(strings.Join(told, "\n"))
+	own := parseOwnPaths(strings.Join(lines, "\n"))
 	for controller, dir := range c.V1 {
 		if !strings.HasSuffix(dir, own[controller]) || own[controller] == "/" {
 			t.Errorf("%s: it is in %s, want %s", controller, own[controller], dir)
@@ -33,16 +33,16 @@ func TestStart_StartsProcessInCgroup(t *testing.T) {
 	}
 	for _, dir := range c.version().listDirs() {
 		if procs := readWords(dir, "cgroup.procs"); slices.Contains(procs, strconv.Itoa(os.Getpid())) {
-			t.Errorf("%s has us among %v: who kills the group would kill us", dir, procs)
+			t.Errorf("%s contains this test among %v: killing the group would kill it", dir, procs)
 		}
 	}
 	if c.Empty() {
-		t.Error("a group with a living process is said to be empty")
+		t.Error("Empty() = true of a group with a running process")
 	}
 	k.in.Close()
 	k.wait(t)
 	if !c.Empty() {
-		t.Error("a group whose process has ended is said not to be empty")
+		t.Error("Empty() = false of a group whose process has exited")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestCgroup_KillsTaskAboveMemoryLimit(t *testing.T) {
 	c := newCgroup(t, host().Tree, Limits{Memory: limit})
 	out, status := run(t, self("eat"), Confinement{Cgroup: c})
 	if !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		t.Errorf("it ended with status %d and said %q, want SIGKILL", status, out)
+		t.Errorf("it ended with status %d and output %q, want SIGKILL", status, out)
 	}
 	if n, err := c.OOMKills(); n == 0 || err != nil {
 		t.Errorf("OOMKills() = %d, %v", n, err)
@@ -87,7 +87,7 @@ func TestCgroup_LimitsAndKillsForkBomb(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := c.listProcesses(); len(left) > 0 {
-		t.Errorf("%v live on", left)
+		t.Errorf("%v are still running", left)
 	}
 	if status := k.wait(t); status.Signal() != syscall.SIGKILL {
 		t.Errorf("its leader ended with status %d", status)

@@ -28,16 +28,16 @@ func (v v1) listDirs() []string {
 }
 
 func (v v1) applyLimits(l Limits) error {
-	err := writeKnobs(v[cpu], knob{"cpu.shares", strconv.FormatInt(cpuShares(l), 10)},
-		knob{"cpu.cfs_quota_us", strconv.FormatInt(cpuQuota(l), 10)})
+	err := writeControlValues(v[cpu], controlValue{"cpu.shares", strconv.FormatInt(cpuShares(l), 10)},
+		controlValue{"cpu.cfs_quota_us", strconv.FormatInt(cpuQuota(l), 10)})
 	if l.Memory > 0 {
 		bytes := strconv.FormatInt(l.Memory, 10)
 		// memsw counts memory and swap together and must not be below the memory limit, so it is
 		// set second. Kernels without it have swappiness.
-		err = errors.Join(err, writeKnobs(v[memory], knob{"memory.limit_in_bytes", bytes},
-			knob{"memory.memsw.limit_in_bytes", bytes}, knob{"memory.swappiness", "0"}))
+		err = errors.Join(err, writeControlValues(v[memory], controlValue{"memory.limit_in_bytes", bytes},
+			controlValue{"memory.memsw.limit_in_bytes", bytes}, controlValue{"memory.swappiness", "0"}))
 	}
-	return errors.Join(err, writeKnobs(v[pids], knob{"pids.max", maxPIDs(l)}))
+	return errors.Join(err, writeControlValues(v[pids], controlValue{"pids.max", maxPIDs(l)}))
 }
 
 // cpuQuota returns the CPU time in each period of 100 ms, in microseconds.
@@ -77,7 +77,7 @@ func (v v1) readUsage() Usage {
 
 func (v v1) oomKills() int64 { return readField(v[memory], "memory.oom_control", "oom_kill") }
 
-func (v v1) noForks() { _ = writeKnobs(v[pids], knob{"pids.max", "0"}) }
+func (v v1) forbidForks() { _ = writeControlValues(v[pids], controlValue{"pids.max", "0"}) }
 
 func (v v1) killAll() {} // not supported by v1
 
@@ -105,12 +105,12 @@ func (v v1) openTaskFiles() (*taskFiles, error) {
 func (s *taskFiles) openFile(home, away string) error {
 	h, err := os.OpenFile(filepath.Join(home, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("own cgroup: %w", err)
+		return fmt.Errorf("open the agent's cgroup: %w", err)
 	}
 	s.home = append(s.home, h)
 	a, err := os.OpenFile(filepath.Join(away, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("cgroup of the task: %w", err)
+		return fmt.Errorf("open the cgroup of the task: %w", err)
 	}
 	s.away = append(s.away, a)
 	return nil

@@ -22,14 +22,14 @@ func (v v2) applyLimits(l Limits) error {
 	if q := cpuQuota(l); q > 0 {
 		quotaText = fmt.Sprintf("%d 100000", q)
 	}
-	knobs := []knob{{"cpu.weight", strconv.FormatInt(cpuWeight(l), 10)}, {"cpu.max", quotaText}, {"pids.max", maxPIDs(l)}}
+	knobs := []controlValue{{"cpu.weight", strconv.FormatInt(cpuWeight(l), 10)}, {"cpu.max", quotaText}, {"pids.max", maxPIDs(l)}}
 	if l.Memory > 0 {
 		// The OOM killer ends all processes of a task together. Otherwise it would kill the
 		// largest one, and the rest of the task would hang.
-		knobs = append(knobs, knob{"memory.max", strconv.FormatInt(l.Memory, 10)},
-			knob{"memory.swap.max", "0"}, knob{"memory.oom.group", "1"})
+		knobs = append(knobs, controlValue{"memory.max", strconv.FormatInt(l.Memory, 10)},
+			controlValue{"memory.swap.max", "0"}, controlValue{"memory.oom.group", "1"})
 	}
-	return writeKnobs(string(v), knobs...)
+	return writeControlValues(string(v), knobs...)
 }
 
 func cpuWeight(l Limits) int64 {
@@ -52,9 +52,9 @@ func (v v2) readUsage() Usage {
 
 func (v v2) oomKills() int64 { return readField(string(v), "memory.events", "oom_kill") }
 
-func (v v2) noForks() { _ = writeKnobs(string(v), knob{"pids.max", "0"}) }
+func (v v2) forbidForks() { _ = writeControlValues(string(v), controlValue{"pids.max", "0"}) }
 
-func (v v2) killAll() { _ = writeKnobs(string(v), knob{"cgroup.kill", "1"}) }
+func (v v2) killAll() { _ = writeControlValues(string(v), controlValue{"cgroup.kill", "1"}) }
 
 // leaf is the cgroup for the processes of a cgroup that is to have children.
 const leaf = "agent"
@@ -68,14 +68,14 @@ func enableControllers(dir string) error {
 		if !slices.Contains([]string{cpu, memory, pids}, c) || slices.Contains(enabled, c) {
 			continue
 		}
-		if err := handOn(dir, c); err != nil {
-			errs = append(errs, fmt.Errorf("hand on the cgroup controller %s: %w", c, err))
+		if err := delegateController(dir, c); err != nil {
+			errs = append(errs, fmt.Errorf("delegate the cgroup controller %s: %w", c, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func handOn(dir, controller string) error {
+func delegateController(dir, controller string) error {
 	err := writeControlFile(dir, "cgroup.subtree_control", "+"+controller)
 	if !errors.Is(err, unix.EBUSY) {
 		return err

@@ -164,7 +164,7 @@ func TestEnableControllers_MovesProcessesToLeaf(t *testing.T) {
 		if slices.Contains(readWords(dir, "cgroup.subtree_control"), controller) {
 			continue
 		}
-		if err := handOn(dir, controller); err != nil {
+		if err := delegateController(dir, controller); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -176,7 +176,7 @@ func TestEnableControllers_MovesProcessesToLeaf(t *testing.T) {
 	c := newCgroup(t, tree, Limits{}) // last, since it must be removed first
 	k := start(t, sh("echo ready; read x; cat /proc/self/cgroup"), Confinement{Cgroup: c})
 	k.line(t)
-	if err := handOn(c.V2, controller); err != nil {
+	if err := delegateController(c.V2, controller); err != nil {
 		t.Fatal(err)
 	}
 	if got := readWords(c.V2, "cgroup.subtree_control"); !slices.Equal(got, []string{controller}) {
@@ -278,13 +278,13 @@ func TestEnableControllers_ReportsRefusedControllers(t *testing.T) {
 		err := enableControllers(c.V2)
 		for _, controller := range []string{cpu, memory, pids} {
 			if err == nil || !strings.Contains(err.Error(), "controller "+controller) {
-				t.Errorf("it says nothing of %s: %v", controller, err)
+				t.Errorf("the error does not name %s: %v", controller, err)
 			}
 		}
 	}
 	none := fakeV2(t, map[string]string{"cgroup.controllers": "cpuset io\n"})
 	if err := enableControllers(none.V2); err != nil {
-		t.Errorf("where there is nothing to hand on: %v", err)
+		t.Errorf("without controllers to delegate: %v", err)
 	}
 }
 
@@ -344,6 +344,6 @@ func TestOpenTree_FindsTreeFromAnotherCgroup(t *testing.T) {
 	in.Close()
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) {
-		t.Errorf("the shim ended with %v, want the task's death told", err)
+		t.Errorf("the shim ended with %v, want it to report that the task was killed", err)
 	}
 }

@@ -13,7 +13,7 @@ func (f Confinement) enterNamespaces() error {
 	// A thread may not change its mount namespace while it shares its root and working directory
 	// with other threads.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("leave the other threads: %w", err)
+		return fmt.Errorf("unshare the root and working directory: %w", err)
 	}
 	kinds := []struct {
 		name string
@@ -34,7 +34,7 @@ func (f Confinement) enterNamespaces() error {
 	}
 	for i, k := range kinds {
 		if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
-			return fmt.Errorf("%s namespace: %w", k.name, err)
+			return fmt.Errorf("enter the %s namespace: %w", k.name, err)
 		}
 	}
 	return nil

@@ -69,12 +69,12 @@ func (h Host) Cgroup(name string) (*Cgroup, error) {
 // is nil if all are supported.
 func (h Host) MissingFacts(required []string) []MissingFact {
 	var missing []MissingFact
-	for _, word := range required {
-		switch f := Fact(word); {
+	for _, name := range required {
+		switch f := Fact(name); {
 		case h.Allows(f):
 		case !slices.Contains(Facts, f):
-			missing = append(missing, MissingFact{f, fmt.Sprintf("%q is no kind of isolation", word),
-				fmt.Sprintf("use words of this list: %v", Facts)})
+			missing = append(missing, MissingFact{f, fmt.Sprintf("%q is not a known kind of isolation", name),
+				fmt.Sprintf("use one of %v", Facts)})
 		default:
 			missing = append(missing, h.explainMissing(f))
 		}
@@ -87,5 +87,5 @@ func (h Host) explainMissing(f Fact) MissingFact {
 	if i := slices.IndexFunc(h.Missing, func(m MissingFact) bool { return m.Fact == f }); i >= 0 {
 		return h.Missing[i]
 	}
-	return MissingFact{Fact: f, Reason: "the agent did not look for it"}
+	return MissingFact{Fact: f, Reason: "the agent did not probe for it"}
 }

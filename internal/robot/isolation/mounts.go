@@ -74,14 +74,14 @@ func (m *Mounts) applyMounts() error {
 	}
 	root, err := makeRoot(bound)
 	if err != nil {
-		return fmt.Errorf("make a root directory with the places of mounts: %w", err)
+		return fmt.Errorf("create a root directory with the mount points: %w", err)
 	}
 	if m.ReadOnly {
-		if err := readOnlyAll(); err != nil {
+		if err := makeAllReadOnly(); err != nil {
 			return err
 		}
 	}
-	return errors.Join(m.coverDirs(tmp, own), mountAll(bound), root.letGo(), keepOut())
+	return errors.Join(m.coverDirs(tmp, own), mountAll(bound), root.detachHostRoot(), dropPtraceCapability())
 }
 
 // openBinds opens the sources in advance, since other mounts may cover their paths.
@@ -89,7 +89,7 @@ func (m *Mounts) openBinds() (binds []bind, err error) {
 	for _, b := range slices.SortedStableFunc(slices.Values(m.Binds), func(a, b Bind) int { return strings.Compare(a.Target, b.Target) }) {
 		f, err := b.openSource()
 		if err != nil {
-			return binds, fmt.Errorf("what is mounted at %s: %w", b.Target, err)
+			return binds, fmt.Errorf("open the source of mount %s: %w", b.Target, err)
 		}
 		binds = append(binds, bind{f, b.Target, b.ReadOnly})
 	}
@@ -105,10 +105,10 @@ func (b Bind) openSource() (*os.File, error) {
 	return openBeneath(f, b.Sub)
 }
 
-// keepOut prevents a task that is root from reading processes that have more rights than it has.
+// dropPtraceCapability prevents a task that is root from reading processes that have more rights than it has.
 // The root directory of the shim is that of the host, so /proc/1/root would show everything that
 // is hidden from the task.
-func keepOut() error {
+func dropPtraceCapability() error {
 	err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_PTRACE, 0, 0, 0)
 	if err != nil {
 		return fmt.Errorf("drop CAP_SYS_PTRACE: %w", err)
@@ -203,7 +203,7 @@ func mountAll(binds []bind) error {
 }
 
 func (b bind) mountBind() error {
-	if err := b.makePlace(); err != nil {
+	if err := b.makeMountPoint(); err != nil {
 		return err
 	}
 	// Not thread-self (see hostMounts). Descriptors are shared by all threads.
@@ -214,9 +214,9 @@ func (b bind) mountBind() error {
 	return remountDir(b.at, b.readOnly)
 }
 
-// makePlace creates the mount point if it is missing: a file for a file, a directory for a
+// makeMountPoint creates the mount point if it is missing: a file for a file, a directory for a
 // directory.
-func (b bind) makePlace() error {
+func (b bind) makeMountPoint() error {
 	if _, err := os.Stat(b.at); err == nil {
 		return nil
 	}
@@ -280,12 +280,12 @@ func hideDirs(dirs []string) (hidden []string, err error) {
 	return hidden, nil
 }
 
-// readOnlyAll makes all mounts read-only.
-func readOnlyAll() error {
+// makeAllReadOnly makes all mounts read-only.
+func makeAllReadOnly() error {
 	err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	// Some container runtimes deny unknown calls with EPERM.
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		return readOnlyEach()
+		return makeEachReadOnly()
 	}
 	if err != nil {
 		return fmt.Errorf("make all mounts read-only: %w", err)
@@ -293,8 +293,8 @@ func readOnlyAll() error {
 	return nil
 }
 
-// readOnlyEach is for kernels before 5.12, where each mount is changed separately.
-func readOnlyEach() error {
+// makeEachReadOnly is for kernels before 5.12, where each mount is changed separately.
+func makeEachReadOnly() error {
 	mounts, err := mountinfo.GetMounts(nil) // of this thread, which has its own mount namespace
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
@@ -320,7 +320,7 @@ func remountDir(path string, readOnly bool) error {
 		flags |= unix.MS_RDONLY
 	}
 	if err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
-		return fmt.Errorf("mount %s anew: %w", path, err)
+		return fmt.Errorf("remount %s: %w", path, err)
 	}
 	return nil
 }

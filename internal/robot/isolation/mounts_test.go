@@ -167,9 +167,9 @@ func TestReadOnlyEach_MakesEveryMountReadOnly(t *testing.T) {
 	}
 	dir := t.TempDir()
 	result := make(chan error)
-	onOwnThread(func() {
+	runOnNewThread(func() {
 		m := &Mounts{}
-		if err := errors.Join(m.applyMounts(), readOnlyEach()); err != nil {
+		if err := errors.Join(m.applyMounts(), makeEachReadOnly()); err != nil {
 			result <- err
 			return
 		}

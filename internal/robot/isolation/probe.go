@@ -38,25 +38,25 @@ type probe struct {
 }
 
 // recordFact records the result of one try.
-func (p *probe) recordFact(f Fact, err error, how string) {
+func (p *probe) recordFact(f Fact, err error, remedy string) {
 	if err == nil {
 		p.host.Allowed = append(p.host.Allowed, f)
 		return
 	}
-	why := err.Error()
+	reason := err.Error()
 	if !p.root && errors.Is(err, os.ErrPermission) {
-		why = fmt.Sprintf("the agent is not root (%v)", err)
+		reason = fmt.Sprintf("the agent is not root (%v)", err)
 		if f != FactCgroup { // which does not always need root
-			how = "run the agent as root"
+			remedy = "run the agent as root"
 		}
 	}
-	p.host.Missing = append(p.host.Missing, MissingFact{f, why, how})
+	p.host.Missing = append(p.host.Missing, MissingFact{f, reason, remedy})
 }
 
 func (p *probe) probeCgroups(owner string) {
 	p.recordFact(FactCgroup, p.openTree(owner), "run the agent as root where /sys/fs/cgroup is mounted and writable, "+
 		"or in a systemd user service with Delegate=yes on a host with cgroup version 2")
-	const delegate = "without root: have it delegated to the agent's systemd unit (Delegate=yes)"
+	const delegate = "without root: delegate it to the agent's systemd unit (Delegate=yes)"
 	p.recordFact(FactCPULimit, p.probeController(cpu), delegate)
 	p.recordFact(FactMemoryLimit, p.probeController(memory),
 		"on a Raspberry Pi: add cgroup_enable=memory to the kernel's command line; "+delegate)
@@ -82,7 +82,7 @@ func (p *probe) openTree(owner string) error {
 func (p *probe) probeController(name string) error {
 	switch t := p.host.Tree; {
 	case t == nil:
-		return errors.New("it takes a cgroup, which is missing too")
+		return errors.New("requires a cgroup, which is unavailable")
 	case t.hasController(name):
 		return nil
 	case t.refused != nil:
@@ -93,16 +93,16 @@ func (p *probe) probeController(name string) error {
 
 // probeNamespaces clones children like the agent does for the shim.
 func (p *probe) probeNamespaces() {
-	const how = "use a kernel with CONFIG_PID_NS and CONFIG_IPC_NS"
-	p.recordFact(FactPIDNamespace, tryClone(unix.CLONE_NEWPID), how)
-	p.recordFact(FactIPCNamespace, tryClone(unix.CLONE_NEWIPC), how)
+	const remedy = "use a kernel with CONFIG_PID_NS and CONFIG_IPC_NS"
+	p.recordFact(FactPIDNamespace, tryClone(unix.CLONE_NEWPID), remedy)
+	p.recordFact(FactIPCNamespace, tryClone(unix.CLONE_NEWIPC), remedy)
 }
 
 func (p *probe) probeMounts(dir string) {
-	const how = "allow the agent mount(2): in a container that takes CAP_SYS_ADMIN"
-	p.recordFact(FactMountNamespace, p.tryConfinement(Confinement{Mounts: &Mounts{}}), how)
-	p.recordFact(FactPrivateTmp, p.tryTmp(dir), how)
-	p.recordFact(FactReadOnlySystem, p.tryConfinement(Confinement{Mounts: &Mounts{ReadOnly: true}}), how)
+	const remedy = "allow the agent mount(2): a container needs CAP_SYS_ADMIN"
+	p.recordFact(FactMountNamespace, p.tryConfinement(Confinement{Mounts: &Mounts{}}), remedy)
+	p.recordFact(FactPrivateTmp, p.tryTmp(dir), remedy)
+	p.recordFact(FactReadOnlySystem, p.tryConfinement(Confinement{Mounts: &Mounts{ReadOnly: true}}), remedy)
 }
 
 func (p *probe) tryTmp(dir string) error {
@@ -116,8 +116,8 @@ func (p *probe) tryTmp(dir string) error {
 }
 
 func (p *probe) probeRights() {
-	const nobody = 65534
-	p.recordFact(FactUser, p.tryConfinement(Confinement{User: &User{UID: nobody, GID: nobody}}), "give the agent CAP_SETUID and CAP_SETGID")
+	const unprivileged = 65534
+	p.recordFact(FactUser, p.tryConfinement(Confinement{User: &User{UID: unprivileged, GID: unprivileged}}), "give the agent CAP_SETUID and CAP_SETGID")
 	p.recordFact(FactNoNewPrivileges, p.tryConfinement(Confinement{NoNewPrivileges: true}), "use Linux 3.5 or newer")
 	p.recordFact(FactRlimits, tryRlimits(), "allow the agent setrlimit(2)")
 	p.recordFact(FactSeccomp, p.tryConfinement(Confinement{Seccomp: true}),

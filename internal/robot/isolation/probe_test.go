@@ -50,16 +50,16 @@ func TestProbeHost_ReportsEachFactOnceAndCleansUp(t *testing.T) {
 func TestHost_MissingFactsHaveReasons(t *testing.T) {
 	h := Host{Allowed: []Fact{FactSeccomp}, Missing: []MissingFact{{FactUser, "the agent is not root", "run it as root"}}}
 	got := h.MissingFacts([]string{"seccomp", "user", "magic", "cgroup"})
-	if len(got) != 3 || got[0] != h.Missing[0] || !strings.Contains(got[1].Reason, `"magic" is no kind of isolation`) || got[2].Fact != FactCgroup {
-		t.Errorf("Missing() = %+v", got)
+	if len(got) != 3 || got[0] != h.Missing[0] || !strings.Contains(got[1].Reason, `"magic" is not a known kind of isolation`) || got[2].Fact != FactCgroup {
+		t.Errorf("MissingFacts() = %+v", got)
 	}
 	if got := h.MissingFacts([]string{"seccomp"}); got != nil {
-		t.Errorf("Missing() of what is there = %+v", got)
+		t.Errorf("MissingFacts() of supported facts = %+v", got)
 	}
 }
 
-// asNobody runs a role of this program without root.
-func asNobody(c *exec.Cmd) *exec.Cmd {
+// withoutRoot runs a role of this program without root.
+func withoutRoot(c *exec.Cmd) *exec.Cmd {
 	c.Dir = "/"
 	if os.Geteuid() == 0 {
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -71,12 +71,12 @@ func TestProbeHost_WithoutRootReportsMissingFacts(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = []string{roleVar + "=probe"}
 	var h Host
-	if err := json.Unmarshal([]byte(output(t, asNobody(c))), &h); err != nil {
+	if err := json.Unmarshal([]byte(output(t, withoutRoot(c))), &h); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []Fact{FactNoNewPrivileges, FactRlimits, FactSeccomp} {
 		if !h.Allows(f) {
-			t.Errorf("%s takes no root, and is missing: %+v", f, h.explainMissing(f))
+			t.Errorf("%s works without root, but is missing: %+v", f, h.explainMissing(f))
 		}
 	}
 	for _, f := range []Fact{FactMountNamespace, FactPIDNamespace, FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser} {
@@ -85,18 +85,18 @@ func TestProbeHost_WithoutRootReportsMissingFacts(t *testing.T) {
 		}
 	}
 	if l := h.explainMissing(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.Remedy, "Delegate=yes") {
-		t.Errorf("cgroup: %+v, want it told how to do without root", l)
+		t.Errorf("cgroup: %+v, want a remedy without root", l)
 	}
 }
 
 func TestStart_WithoutRootRunsTasks(t *testing.T) {
 	script := sh("id -u; ulimit -c; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status")
 	bare := shimCommand(t, order{Command: script})
-	if got := strings.Fields(output(t, asNobody(bare))); got[0] != "65534" && os.Geteuid() == 0 || got[3] != "0" {
-		t.Errorf("unconfined it says %v", got)
+	if got := strings.Fields(output(t, withoutRoot(bare))); got[0] != "65534" && os.Geteuid() == 0 || got[3] != "0" {
+		t.Errorf("unconfined: %v", got)
 	}
 	bound := shimCommand(t, order{Command: script, Confinement: Confinement{Seccomp: true, Rlimits: true}})
-	if got := strings.Fields(output(t, asNobody(bound))); got[1] != "0" || got[3] != "1" || got[5] != "2" {
-		t.Errorf("with what takes no root it says %v", got)
+	if got := strings.Fields(output(t, withoutRoot(bound))); got[1] != "0" || got[3] != "1" || got[5] != "2" {
+		t.Errorf("with the confinement that works without root: %v", got)
 	}
 }

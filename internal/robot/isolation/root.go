@@ -38,7 +38,7 @@ func makeRoot(binds []bind) (*rootDir, error) {
 		return nil, err
 	}
 	for _, b := range lacking {
-		if err := r.makePlace(b); err != nil {
+		if err := r.makeMountPoint(b); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.at, err)
 		}
 	}
@@ -65,8 +65,8 @@ func (r *rootDir) pivotRoot() error {
 	return fillDir("/")
 }
 
-// makePlace creates a mount point and the directories above it.
-func (r *rootDir) makePlace(b bind) error {
+// makeMountPoint creates a mount point and the directories above it.
+func (r *rootDir) makeMountPoint(b bind) error {
 	info, err := b.dir.Stat()
 	if err != nil {
 		return err
@@ -169,13 +169,13 @@ func createFile(path string) error {
 	return f.Close()
 }
 
-// letGo unmounts the root directory of the host.
-func (r *rootDir) letGo() error {
+// detachHostRoot unmounts the root directory of the host.
+func (r *rootDir) detachHostRoot() error {
 	if r == nil {
 		return nil
 	}
 	if err := unix.Unmount(hostRoot, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of the host's root directory: %w", err)
+		return fmt.Errorf("detach the host's root directory: %w", err)
 	}
 	if err := os.Remove(hostRoot); err != nil && !errors.Is(err, unix.EROFS) {
 		return err

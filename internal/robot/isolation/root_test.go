@@ -84,7 +84,7 @@ func TestMounts_SubPathCannotLeaveDirectory(t *testing.T) {
 	}
 	for _, sub := range []string{"up", "away", "away/file", "far/file", "self/etc", "../x", "/etc/passwd"} {
 		f, err := (Bind{Source: dir, Sub: sub}).openSource()
-		if !errors.Is(err, errLeadsOut) {
+		if !errors.Is(err, errLeadsOutside) {
 			t.Errorf("%s is %v, %v", sub, f, err)
 		}
 	}

@@ -155,7 +155,7 @@ func TestNoNewPrivileges_DisablesSetuid(t *testing.T) {
 	if err := os.Chmod(dir+"/id", 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	nobody := &User{UID: 65534, GID: 65534}
-	says(t, dir+"/id -u", Confinement{User: nobody}, "0") // without the filter it does
-	says(t, dir+"/id -u", Confinement{User: nobody, NoNewPrivileges: true}, "65534")
+	unprivileged := &User{UID: 65534, GID: 65534}
+	says(t, dir+"/id -u", Confinement{User: unprivileged}, "0") // without it the setuid bit has an effect
+	says(t, dir+"/id -u", Confinement{User: unprivileged, NoNewPrivileges: true}, "65534")
 }

@@ -86,7 +86,7 @@ func Start(c Command, f Confinement) (pid, pidfd int, err error) {
 		c.Dir = "/" // the current directory may be hidden from it
 	}
 	result := make(chan started, 1)
-	onOwnThread(func() {
+	runOnNewThread(func() {
 		pid, pidfd, err := f.startConfined(c)
 		// The kernel sends Pdeathsig when the thread that forked exits, not when the process does.
 		// So the thread must stay until the task has ended.
@@ -126,9 +126,9 @@ func hasEnded(pidfd, wait int) bool {
 	}
 }
 
-// onOwnThread runs f on a new OS thread that exits afterwards. It is not the main thread, which Go
+// runOnNewThread runs f on a new OS thread that exits afterwards. It is not the main thread, which Go
 // cannot end and which /proc shows as this process.
-func onOwnThread(f func()) {
+func runOnNewThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that Go ends the thread
 		if unix.Gettid() != unix.Getpid() {
@@ -238,7 +238,7 @@ func (f Confinement) forkCommand(c Command) (pid, pidfd int, err error) {
 	pid, err = syscall.ForkExec(c.Path, c.Args, &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: files, Sys: sys})
 	if err == nil && pidfd < 0 {
 		killAndReap(pid, pidfd)
-		err = &SetupError{"start", errors.New("the kernel has no pidfd (Linux 5.4 or newer is needed)")}
+		err = &SetupError{"start", errors.New("the kernel does not support pidfds: Linux 5.4 or newer is required")}
 	}
 	if err != nil {
 		return 0, -1, err

@@ -106,7 +106,7 @@ func TestStart_TaskSurvivesOtherThreads(t *testing.T) {
 	k := start(t, sh("exec cat"), Confinement{})
 	for i := range 200 {
 		done := make(chan bool)
-		onOwnThread(func() { close(done) })
+		runOnNewThread(func() { close(done) })
 		<-done
 		fmt.Fprintln(k.in, i)
 		if got := k.line(t); got != fmt.Sprint(i) {

@@ -16,7 +16,7 @@ import (
 const treeName = "k8s4r"
 
 // ErrInUse is returned if a cgroup of this name has running processes.
-var ErrInUse = errors.New("the cgroup has living processes")
+var ErrInUse = errors.New("the cgroup still has processes")
 
 // Tree contains the cgroups of an agent's tasks.
 type Tree struct {
@@ -52,7 +52,7 @@ func openV1(dirs map[string]string, owner string) (*Tree, error) {
 	for controller, dir := range dirs {
 		dir = filepath.Join(dir, treeName, owner)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make a cgroup: %w", err)
+			return nil, fmt.Errorf("create a cgroup: %w", err)
 		}
 		t.v1[controller] = dir
 	}
@@ -65,7 +65,7 @@ func openV2(parent, owner string) (*Tree, error) {
 	top := filepath.Join(parent, treeName)
 	dir := filepath.Join(top, owner)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make a cgroup: %w", err)
+		return nil, fmt.Errorf("create a cgroup: %w", err)
 	}
 	refused := errors.Join(enableControllers(parent), enableControllers(top), enableControllers(dir))
 	return &Tree{v2: dir, controllers: readWords(dir, "cgroup.subtree_control"), refused: refused}, nil
@@ -103,7 +103,7 @@ func (t *Tree) Create(name string, l Limits) (*Cgroup, error) {
 func (c *Cgroup) makeGroup(l Limits) error {
 	for _, dir := range c.version().listDirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("make a cgroup: %w", err)
+			return fmt.Errorf("create a cgroup: %w", err)
 		}
 	}
 	return c.version().applyLimits(l)
@@ -183,7 +183,7 @@ func (t *Tree) listDirs() []string { return (&Cgroup{V2: t.v2, V1: t.v1}).versio
 // checkName rejects names that lead out of the tree or name a file of a cgroup.
 func checkName(name string) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n") {
-		return fmt.Errorf("%q cannot name a cgroup", name)
+		return fmt.Errorf("%q is not a valid cgroup name", name)
 	}
 	return nil
 }

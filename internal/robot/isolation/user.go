@@ -58,9 +58,9 @@ var defaultUsers = []string{"k8s4r-task", "nobody"}
 
 // DefaultUser returns the user for tasks that name none, unless the agent is configured with one.
 // It is empty if the agent is not root: tasks then run as the agent's user.
-func DefaultUser() (string, error) { return defaultUser(os.Geteuid(), defaultUsers) }
+func DefaultUser() (string, error) { return findDefaultUser(os.Geteuid(), defaultUsers) }
 
-func defaultUser(euid int, among []string) (string, error) {
+func findDefaultUser(euid int, among []string) (string, error) {
 	if euid != 0 {
 		return "", nil
 	}
@@ -72,14 +72,14 @@ func defaultUser(euid int, among []string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("this robot has none of the users %v in /etc/passwd: name another one, or root if tasks are to be root", among)
+	return "", fmt.Errorf("this robot has none of the users %v in /etc/passwd: configure another user, or root to run tasks as root", among)
 }
 
 // IsAgents reports whether a user is the agent's own. It returns an error if there is no such
 // user, or if the agent cannot run tasks as that user.
-func IsAgents(name string) (bool, error) { return isAgents(name, os.Geteuid()) }
+func IsAgents(name string) (bool, error) { return isAgentUser(name, os.Geteuid()) }
 
-func isAgents(name string, euid int) (bool, error) {
+func isAgentUser(name string, euid int) (bool, error) {
 	u, err := findUser(name)
 	if err != nil {
 		return false, err

@@ -54,7 +54,7 @@ func TestDefaultUser(t *testing.T) {
 		{"no user exists: an error", 0, []string{"no-such-user"}, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, err := defaultUser(tc.euid, tc.among); got != tc.want || (err != nil) != tc.fails {
+			if got, err := findDefaultUser(tc.euid, tc.among); got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
@@ -74,7 +74,7 @@ func TestIsAgents(t *testing.T) {
 		{"root", 65534, false, `"root" cannot be used, since the agent is not root`},
 		{"no-such-user", 0, false, `this robot has no "no-such-user" in /etc/passwd`},
 	} {
-		if got, err := isAgents(tc.name, tc.euid); got != tc.want || errorText(err) != tc.err {
+		if got, err := isAgentUser(tc.name, tc.euid); got != tc.want || errorText(err) != tc.err {
 			t.Errorf("%s for %d: %v, %v", tc.name, tc.euid, got, err)
 		}
 	}
@@ -97,30 +97,30 @@ func TestUser_FirstForbiddenDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	nobody, root := &User{Name: "nobody", UID: 65534, GID: 65534}, &User{Name: "root"}
-	is := func(what string, u *User, path, want string) {
+	unprivileged, root := &User{Name: "nobody", UID: 65534, GID: 65534}, &User{Name: "root"}
+	check := func(what string, u *User, path, want string) {
 		t.Helper()
 		if got := u.FirstForbiddenDir(path); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	is("the first on the way", nobody, inner, outer)
-	is("root passes", root, inner, "")
-	is("the agent's own user passes", nil, inner, "")
+	check("the first on the way", unprivileged, inner, outer)
+	check("root passes", root, inner, "")
+	check("the agent's own user passes", nil, inner, "")
 	mode(outer, 0o711)
-	is("all open", nobody, inner, "")
+	check("all open", unprivileged, inner, "")
 	mode(inner, 0o700)
-	is("the path itself does not count", nobody, inner, "")
+	check("the path itself does not count", unprivileged, inner, "")
 	mode(filepath.Join(dir, "a"), 0o766)
-	is("reading is not passing", nobody, inner, filepath.Join(dir, "a"))
-	is("behind a link", nobody, link, filepath.Join(dir, "a"))
+	check("reading is not passing", unprivileged, inner, filepath.Join(dir, "a"))
+	check("behind a link", unprivileged, link, filepath.Join(dir, "a"))
 	if err := os.Chown(filepath.Join(dir, "a"), 0, 65534); err != nil {
 		t.Fatal(err)
 	}
 	mode(filepath.Join(dir, "a"), 0o710)
-	is("by its group", nobody, inner, "")
+	check("by its group", unprivileged, inner, "")
 	mode(filepath.Join(dir, "a"), 0o701)
-	is("a group that is kept out", nobody, inner, filepath.Join(dir, "a"))
+	check("a group that is kept out", unprivileged, inner, filepath.Join(dir, "a"))
 }
 
 func errorText(err error) string {
@@ -141,9 +141,9 @@ func TestStart_RunsAsUserWithItsGroups(t *testing.T) {
 	out, _ := run(t, sh("id -u; id -g; id -G; grep CapEff /proc/self/status"), Confinement{User: u})
 	want := []string{"65534", "65534", "65534", "CapEff:", "0000000000000000"}
 	if got := strings.Fields(out); !slices.Equal(got, want) {
-		t.Errorf("it says %v, want %v", got, want)
+		t.Errorf("the task prints %v, want %v", got, want)
 	}
 	if os.Geteuid() != 0 {
-		t.Error("we have become somebody else")
+		t.Error("the user of the test itself has changed")
 	}
 }

@@ -19,20 +19,20 @@ func (t Template) executeText(ctx context.Context, text string, d Data, root *os
 		Funcs(newFuncMap(d, root)).
 		Parse(text)
 	if err != nil {
-		return nil, inWords(err)
+		return nil, trimErrorPrefix(err)
 	}
 	for _, defined := range parsed.Templates() {
 		insertCheckpoints(defined.Root)
 	}
 	out := &output{ctx: ctx}
 	if err := parsed.Execute(out, d); err != nil {
-		return nil, inWords(err)
+		return nil, trimErrorPrefix(err)
 	}
 	return out.Bytes(), nil
 }
 
-// inWords removes the prefix of errors of the template package.
-func inWords(err error) error {
+// trimErrorPrefix removes the prefix of errors of the template package.
+func trimErrorPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
 }
 

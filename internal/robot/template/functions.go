@@ -65,13 +65,13 @@ func newLookup(function, missing string, from map[string]string) func(string, ..
 		value, found := from[name]
 		switch {
 		case len(fallback) > 1:
-			return "", fmt.Errorf("%s takes a name and one default", function)
+			return "", fmt.Errorf("%s accepts a name and at most one default", function)
 		case found:
 			return value, nil
 		case len(fallback) == 1:
 			return fallback[0], nil
 		}
-		return "", fmt.Errorf(missing+"; %s %q \"\" takes an empty text instead", strconv.Quote(name), function, name)
+		return "", fmt.Errorf(missing+"; use %s %q \"\" for an empty text", strconv.Quote(name), function, name)
 	}
 }
 
@@ -114,14 +114,14 @@ func writtenLength(v any) int {
 	return len(fmt.Sprint(v))
 }
 
-// wide matches what makes a verb of printf write more than its argument.
-var wide = regexp.MustCompile(`[0-9]{4}|\*`)
+// widePattern matches what makes a verb of printf write more than its argument.
+var widePattern = regexp.MustCompile(`[0-9]{4}|\*`)
 
 // printf is fmt.Sprintf without widths above 999, since each verb could otherwise write a
 // megabyte.
 func printf(format string, args ...any) (string, error) {
-	if wide.MatchString(format) {
-		return "", errors.New("printf takes no * and no width above 999")
+	if widePattern.MatchString(format) {
+		return "", errors.New("printf does not support * or a width above 999")
 	}
 	longest := 999
 	for _, a := range args {
@@ -152,7 +152,7 @@ func parseJSON(s string) (v any, err error) {
 func parseInt(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, errors.New("the text is not a whole number")
+		return 0, errors.New("the text is not an integer")
 	}
 	return n, nil
 }
@@ -191,7 +191,7 @@ func join(sep string, list any) (string, error) {
 			parts = append(parts, fmt.Sprint(v))
 		}
 	default:
-		return "", errors.New("join takes a list")
+		return "", errors.New("join requires a list")
 	}
 	size := len(parts) * len(sep)
 	for _, p := range parts {
@@ -205,7 +205,7 @@ func join(sep string, list any) (string, error) {
 // indent inserts spaces at the start of each line.
 func indent(spaces int, s string) (string, error) {
 	if spaces < 0 || spaces > 100 {
-		return "", errors.New("indent takes 0 to 100 spaces")
+		return "", errors.New("indent accepts 0 to 100 spaces")
 	}
 	margin := strings.Repeat(" ", spaces)
 	return replaceAll("\n", "\n"+margin, margin+s)

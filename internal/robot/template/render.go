@@ -120,11 +120,11 @@ func (t Template) planFile() (file, error) {
 		return file{}, fmt.Errorf("destPath %w", err)
 	}
 	if path == "." || strings.HasSuffix(t.DestPath, "/") {
-		return file{}, fmt.Errorf("destPath %.200q names no file", t.DestPath)
+		return file{}, fmt.Errorf("destPath %.200q is not the path of a file", t.DestPath)
 	}
 	perms, err := strconv.ParseUint(cmp.Or(t.Perms, "0644"), 8, 32)
 	if err != nil || perms > 0o777 {
-		return file{}, fmt.Errorf("perms %.20q are not three octal digits, such as 0640", t.Perms)
+		return file{}, fmt.Errorf("perms %.20q must be octal permissions up to 0777, such as 0640", t.Perms)
 	}
 	return file{path: path, perms: fs.FileMode(perms)}, nil
 }

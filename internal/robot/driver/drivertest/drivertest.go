@@ -42,7 +42,7 @@ type Suite struct {
 
 // Main runs the shim if the test program was started as one, and otherwise the tests.
 func Main(m *testing.M) {
-	if status, ours := shim.Main(os.Args[1:]); ours {
+	if status, ok := shim.Main(os.Args[1:]); ok {
 		os.Exit(status)
 	}
 	os.Exit(m.Run())
@@ -50,22 +50,22 @@ func Main(m *testing.M) {
 
 // Run runs the suite.
 func Run(t *testing.T, s Suite) {
-	t.Run("a config that is not whole is refused", s.refusesBroken)
-	t.Run("a command that cannot start is refused", s.refusesUnstartable)
-	t.Run("exit codes and signals are reported as they are", s.tellsHowItEnded)
-	t.Run("the task starts in its own directory with the given environment alone", s.isolatesEnvironment)
+	t.Run("an incomplete config is rejected", s.rejectsBrokenConfig)
+	t.Run("a command that cannot start is rejected", s.rejectsUnstartableConfig)
+	t.Run("exit codes and signals are reported", s.reportsExit)
+	t.Run("the task starts in its own directory with only the given environment", s.isolatesEnvironment)
 	t.Run("output goes to files and stdin is empty", s.writesOutput)
-	t.Run("what the leader leaves of its group is killed", s.killsTheRest)
-	t.Run("a group that ignores SIGTERM is killed after the grace", s.killsTheDeaf)
-	t.Run("what the task has put aside is killed as well", s.killsWhatWasPutAside)
-	t.Run("what a shim that was killed has left is ended", s.sweepsWhatWasLeft)
-	t.Run("a task that runs too long is ended to the moment", s.keepsTheTimeout)
+	t.Run("processes that outlive the leader are killed", s.killsGroup)
+	t.Run("a group that ignores SIGTERM is killed after the grace period", s.killsAfterGrace)
+	t.Run("daemonized processes are killed", s.killsDaemons)
+	t.Run("processes of a killed shim are swept", s.sweepsAfterShimKill)
+	t.Run("a task is stopped at its timeout", s.enforcesTimeout)
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
 
 func (s Suite) driver() driver.Driver { return driver.NewBuiltinSet(s.Engine)[s.Driver] }
 
-func (s Suite) refusesBroken(t *testing.T) {
+func (s Suite) rejectsBrokenConfig(t *testing.T) {
 	for want, config := range s.Broken {
 		if err := s.driver().Check(config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check = %v, want %q in it", err, want)
@@ -73,10 +73,10 @@ func (s Suite) refusesBroken(t *testing.T) {
 	}
 }
 
-func (s Suite) refusesUnstartable(t *testing.T) {
+func (s Suite) rejectsUnstartableConfig(t *testing.T) {
 	for want, config := range s.Unstartable {
 		if err := s.driver().Check(config); err != nil {
-			t.Errorf("Check = %v, want the refusal %q to come from Start", err, want)
+			t.Errorf("Check = %v, want the error %q from Start", err, want)
 		}
 		if e := s.start(t, shim.Spec{Config: config}).end(); !strings.Contains(e.Error, want) || e.Code != -1 {
 			t.Errorf("ended as %+v, want %q in it", e, want)
@@ -84,7 +84,7 @@ func (s Suite) refusesUnstartable(t *testing.T) {
 	}
 }
 
-func (s Suite) tellsHowItEnded(t *testing.T) {
+func (s Suite) reportsExit(t *testing.T) {
 	for script, want := range map[string]shim.Exit{
 		"exit 0":                           {Code: 0},
 		"exit 3":                           {Code: 3},
@@ -118,19 +118,19 @@ func (s Suite) writesOutput(t *testing.T) {
 	}
 }
 
-func (s Suite) killsTheRest(t *testing.T) {
+func (s Suite) killsGroup(t *testing.T) {
 	s.run(t, "sleep 600 &").end()
 }
 
-func (s Suite) killsWhatWasPutAside(t *testing.T) {
+func (s Suite) killsDaemons(t *testing.T) {
 	s.run(t, "setsid sh -c 'setsid sleep 600 & echo $! > child' & while [ ! -s child ]; do sleep 0.01; done").end()
 }
 
-func (s Suite) sweepsWhatWasLeft(t *testing.T) {
+func (s Suite) sweepsAfterShimKill(t *testing.T) {
 	r := s.run(t, "echo ready > ready; sleep 600")
 	r.await("the task to run", func() bool { return r.read("ready") != "" })
 	if len(r.processes()) == 0 {
-		t.Fatal("no process of the task is seen")
+		t.Fatal("no process of the task was found")
 	}
 	if err := syscall.Kill(r.shim.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -142,26 +142,26 @@ func (s Suite) sweepsWhatWasLeft(t *testing.T) {
 	if err := driver.NewBuiltinSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
 		t.Error(err)
 	}
-	r.nothingLeft()
+	r.requireNothingLeft()
 }
 
-func (s Suite) killsTheDeaf(t *testing.T) {
+func (s Suite) killsAfterGrace(t *testing.T) {
 	r := s.run(t, "trap '' TERM; sleep 600 & echo ready > ready; wait")
-	r.await("the task to be deaf", func() bool { return r.read("ready") != "" })
-	if err := r.keeper.Stop(r.shim, "Stopped", 50*time.Millisecond); err != nil {
+	r.await("the task to ignore SIGTERM", func() bool { return r.read("ready") != "" })
+	if err := r.shims.Stop(r.shim, "Stopped", 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if e := r.end(); e.Signal != int(syscall.SIGKILL) || !e.Killed || e.StopReason != "Stopped" {
-		t.Errorf("ended as %+v, want killed because Stopped", e)
+		t.Errorf("exit = %+v, want killed for reason Stopped", e)
 	}
 }
 
-func (s Suite) keepsTheTimeout(t *testing.T) {
+func (s Suite) enforcesTimeout(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	r := s.start(t, shim.Spec{Config: s.Shell("exec sleep 600"), Timeout: timeout, KillTimeout: time.Minute})
 	e := r.end()
 	if e.StopReason != wire.ReasonTimeout || e.Code != 128+int(syscall.SIGTERM) || e.Killed {
-		t.Errorf("ended as %+v, want terminated because of the timeout", e)
+		t.Errorf("exit = %+v, want SIGTERM for reason Timeout", e)
 	}
 	if ran := e.At.Sub(r.state.Started.At); ran < timeout {
 		t.Errorf("ended after %v, before its timeout of %v", ran, timeout)
@@ -181,8 +181,8 @@ func (s Suite) closesDescriptors(t *testing.T) {
 	}
 }
 
-// StopsBeforeTheStart stops a task while its config, which takes forever to prepare, is being
-// prepared.
+// StopsBeforeTheStart stops a task while its config is being prepared. The preparation of the
+// config must not finish by itself.
 func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-chan struct{}) {
 	t.Helper()
 	r := s.start(t, shim.Spec{Config: config})
@@ -191,11 +191,11 @@ func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-ch
 	case <-time.After(testTimeout):
 		t.Fatal("the task is not prepared")
 	}
-	if err := r.keeper.Stop(r.shim, wire.ReasonStopped, time.Minute); err != nil {
+	if err := r.shims.Stop(r.shim, wire.ReasonStopped, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if e := r.end(); e.StopReason != wire.ReasonStopped || e.Code != -1 || e.Error != "" || r.state.MayHaveStarted {
-		t.Errorf("ended as %+v, begun %v, want stopped before it began", e, r.state.MayHaveStarted)
+		t.Errorf("exit = %+v, mayHaveStarted %v, want stopped before the start", e, r.state.MayHaveStarted)
 	}
 }
 
@@ -205,7 +205,7 @@ type started struct {
 	attempt driver.Attempt
 	dir     string // the task's directory
 	logs    string
-	keeper  *supervisor.Supervisor
+	shims   *supervisor.Supervisor
 	shim    *supervisor.Shim
 	state   *shim.State // the final state; set by end
 	left    func(driver.Attempt) []string
@@ -222,11 +222,11 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper, err := supervisor.New()
+	shims, err := supervisor.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(keeper.Close)
+	t.Cleanup(shims.Close)
 	attempt := driver.Attempt{UID: filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir), Number: 1, Robot: "robot-1"}
 	spec.Driver, spec.Engine, spec.Contained.Attempt = s.Driver, s.Engine, attempt
 	spec.Dir, spec.LogDir, spec.WorkDir = filepath.Join(dir, "shim"), filepath.Join(dir, "logs"), filepath.Join(dir, "work")
@@ -238,12 +238,12 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 			t.Fatal(err)
 		}
 	}
-	held, err := keeper.Start(spec, t.Name())
+	sh, err := shims.Start(spec, t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = supervisor.KillTask(spec.Dir, testTimeout) })
-	return started{t: t, attempt: attempt, dir: spec.WorkDir, logs: spec.LogDir, keeper: keeper, shim: held, state: &shim.State{}, left: s.Left}
+	return started{t: t, attempt: attempt, dir: spec.WorkDir, logs: spec.LogDir, shims: shims, shim: sh, state: &shim.State{}, left: s.Left}
 }
 
 // end waits until the shim has exited, and checks that nothing is left.
@@ -251,16 +251,16 @@ func (r started) end() shim.Exit {
 	r.t.Helper()
 	for {
 		select {
-		case <-r.keeper.Events():
+		case <-r.shims.Events():
 		case <-time.After(testTimeout):
-			r.t.Fatal("the task does not end")
+			r.t.Fatalf("the task has not ended after %v", testTimeout)
 		}
-		for _, n := range r.keeper.Updates() {
+		for _, n := range r.shims.Updates() {
 			if *r.state = n.State; n.ShimExited && n.Exit == nil {
-				r.t.Fatalf("the shim has ended without a word: %+v", n)
+				r.t.Fatalf("the shim has exited without recording the exit of the task: %+v", n)
 			}
 			if n.ShimExited {
-				r.nothingLeft()
+				r.requireNothingLeft()
 				return *n.Exit
 			}
 		}
@@ -306,28 +306,28 @@ func (r started) await(what string, ok func() bool) {
 	r.t.Helper()
 	for until := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			r.t.Fatalf("waited in vain for %s", what)
+			r.t.Fatalf("waited %v for %s", testTimeout, what)
 		}
 	}
 }
 
 // processes returns the processes of the task, found by their environment.
 func (r started) processes() (found []int) {
-	mark := []byte(supervisor.EnvTaskDir + "=" + r.dir + "\x00")
+	variable := []byte(supervisor.EnvTaskDir + "=" + r.dir + "\x00")
 	for _, pid := range proc.ListAll() {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err == nil && bytes.Contains(env, mark) {
+		if err == nil && bytes.Contains(env, variable) {
 			found = append(found, pid)
 		}
 	}
 	return found
 }
 
-// nothingLeft fails the test if processes of the task or anything else is left.
-func (r started) nothingLeft() {
+// requireNothingLeft fails the test if processes of the task or anything else is left.
+func (r started) requireNothingLeft() {
 	r.t.Helper()
 	if left := r.processes(); len(left) > 0 {
-		r.t.Errorf("processes %v of the task run on", left)
+		r.t.Errorf("processes %v of the task are still running", left)
 	}
 	if r.left == nil {
 		return
