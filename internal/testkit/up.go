@@ -241,7 +241,7 @@ func BinaryPath(t testing.TB, name string) string {
 	}
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s is not built; run make test, which builds it: %v", name, err)
+		t.Fatalf("%s is not built; run make build: %v", name, err)
 	}
 	return path
 }

@@ -71,7 +71,7 @@ func TestAdmission_JobFlows(t *testing.T) {
 	t.Parallel()
 	c := admitted(t)
 	cyclic := chain("cyclic", "a:a")
-	testkit.EventuallyNoError(t, 30*time.Second, "flows are judged", func() error {
+	testkit.EventuallyNoError(t, 30*time.Second, "the webhook validates flows", func() error {
 		err := c.Create(t.Context(), cyclic.DeepCopy())
 		if err == nil {
 			_ = c.Delete(t.Context(), cyclic.DeepCopy())

@@ -60,7 +60,7 @@ func TestArchive(t *testing.T) {
 		name string
 		run  func(*history)
 	}{
-		{"a job that has ended is there with all of its tasks, and says so", archivesAJob},
+		{"an ended job is archived with all of its tasks, and has the condition", archivesAJob},
 		{"a job goes by its ttl, and stays in the archive", outlivesItsTTL},
 		{"a ttl that is given after the end removes the job", takesALateTTL},
 		{"a job that is requeued is archived again before it goes", archivesTheSecondEnd},
@@ -300,7 +300,7 @@ func TestArchive_RecordsAfterAnOutage(t *testing.T) {
 	h.server(succeed)
 	awaitDelay := func(name string) *v1alpha1.Job {
 		var j v1alpha1.Job
-		testkit.EventuallyNoError(h, 30*time.Second, "job "+name+" says that the archive is down", func() error {
+		testkit.EventuallyNoError(h, 30*time.Second, "job "+name+" reports that the archive is down", func() error {
 			if err := h.Get(h.Context(), h.key(name), &j); err != nil {
 				return err
 			}

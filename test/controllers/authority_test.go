@@ -64,7 +64,7 @@ func (s *space) checkAllChanges(all []change) {
 // what is there and create nothing, beside a tenant who may do both.
 func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only).namespace(t, "site-a")
+	s := share(t, "pods", onlyVCJob).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bindEverywhere("manager", "k8s4r-manager")
@@ -87,7 +87,7 @@ func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 	forbidden := func(resource string) string { return "you may not create " + resource + " in namespace site-a; " }
 	s.checkAllChanges([]change{
 		{"operator rewrites the command of a Job", operator, made["Job"], rewritten, forbidden("jobs.robot.k8s4r.io")},
-		{"operator rewrites what a Job's commands are told", operator, made["Job"], `{"spec":{"meta":{"a":"b"}}}`, forbidden("jobs.robot.k8s4r.io")},
+		{"operator changes the meta of a Job's commands", operator, made["Job"], `{"spec":{"meta":{"a":"b"}}}`, forbidden("jobs.robot.k8s4r.io")},
 		{"operator scales a Job", operator, made["Job"], `[{"op":"replace","path":"/spec/taskGroups/0/count","value":9}]`, forbidden("jobs.robot.k8s4r.io")},
 		{"operator cancels a Job", operator, made["Job"], `{"spec":{"desiredState":"canceled"}}`, ""},
 		{"operator gives a Job another priority", operator, made["Job"], `{"spec":{"priority":7}}`, ""},
@@ -161,7 +161,7 @@ func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 	t.Run("server labels a robot", func(t *testing.T) {
 		o := first.DeepCopy()
 		s.must(unstructured.SetNestedField(o.Object, "b", "spec", "labels", "a"))
-		// The right was the last to be given in all namespaces: who is judged after it has theirs.
+		// This permission was granted last, in all namespaces: once it has an effect, all others have.
 		testkit.EventuallyNoError(t, 30*time.Second, "its right is in force", func() error { return server.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
 	})
 	for _, c := range []struct {

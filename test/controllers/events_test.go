@@ -129,8 +129,8 @@ func runWorld(t *testing.T, config watch.Config) (*watch.Store, func()) {
 	t.Cleanup(stop)
 	select {
 	case <-w.Synced():
-	case <-time.After(time.Minute):
-		t.Fatal("the store is not synced after a minute")
+	case <-time.After(waitTimeout):
+		t.Fatalf("the store is not synced after %s", waitTimeout)
 	}
 	return w, stop
 }
@@ -303,7 +303,7 @@ func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	way.set(false)
 	d.until("what has happened meanwhile", func() bool { return d.resynced })
 	if want := "filled lives pending>running, changed lives running>completed, added after >pending, removed before pending>"; strings.Join(d.since, ", ") != want {
-		t.Errorf("told\n%s, want\n%s", strings.Join(d.since, ", "), want)
+		t.Errorf("events\n%s, want\n%s", strings.Join(d.since, ", "), want)
 	}
 	testkit.Eventually(t, time.Minute, "everything is watched again", func() bool { return w.Live() == nil })
 }
@@ -327,7 +327,7 @@ func (d *digest) until(what string, enough func() bool) {
 		e, err := d.reader.Next(ctx)
 		switch {
 		case err != nil:
-			d.Fatalf("%s: not told; %v came", what, d.since)
+			d.Fatalf("%s: no such event, only %v", what, d.since)
 		case e.Kind != row.Tasks:
 		case e.Type == watch.Resync:
 			d.resynced = true

@@ -19,7 +19,7 @@ func TestInitTasks(t *testing.T) {
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "init", s.namespace, []testCase[*space]{
 		{"each replica goes through its init tasks, and ends its daemons", goesThroughInitTasks},
-		{"an init task that fails takes its replica along, where it begins anew", movesWithItsInitTasks},
+		{"a failed init task moves its replica, which starts again", movesWithItsInitTasks},
 		{"one that fails for good fails the tasks after it, and a requeue of what failed runs them", failsAfterAnInitTask},
 		{"a changed init task rolls its replicas over", rollsInitTasksOver},
 		{"each robot of a system job has init tasks that end", endsInitTasksOfASystemJob},
@@ -100,8 +100,8 @@ func goesThroughInitTasks(s *space) {
 		return !slices.ContainsFunc(s.tasks(), func(t v1alpha1.Task) bool { return t.Status.Attempt != 2 })
 	})
 	s.awaitJob("j", lifecycle.JobCompleted)
-	var warnings said
-	operator := &space{T: s.T, system: s.warnedBy(&warnings), name: s.name}
+	var warnings warningRecorder
+	operator := &space{T: s.T, system: s.withWarnings(&warnings), name: s.name}
 	s.must(operator.updateJobSpec("j", requeue("j-g-0-fetch")))
 	testkit.Eventually(s, 30*time.Second, "one init task runs again", func() bool { return s.task("j-g-0-fetch").Status.Attempt == 3 })
 	s.awaitJob("j", lifecycle.JobCompleted)

@@ -60,7 +60,7 @@ func (g *gate) hold(job string, until func(context.Context)) {
 	g.holds[job] = until
 }
 
-// nameIn is the name of the object that a request carries, which is read and put back.
+// nameIn returns the name of the object in the body of a request, and restores the body.
 func nameIn(r *http.Request) string {
 	var o metav1.PartialObjectMetadata
 	body, err := io.ReadAll(r.Body)
@@ -87,10 +87,10 @@ func doesNotWait(s *flows, g *gate) {
 	g.hold("slow-a", func(ctx context.Context) { arrive(); wait(ctx, open) })
 	s.runs(nil)
 	s.flow("slow", steps(after("a")))
-	patient, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	bounded, cancel := context.WithTimeout(s.Context(), waitTimeout)
 	defer cancel()
-	if wait(patient, came); patient.Err() != nil {
-		s.Fatal("the Job is not made")
+	if wait(bounded, came); bounded.Err() != nil {
+		s.Fatal("the Job is not created")
 	}
 	s.flow("quick", steps(after("a"), after("b", "a")))
 	s.awaitFlow("quick", flowv1.Succeed)
@@ -111,9 +111,9 @@ func makesSideBySide(s *flows, g *gate) {
 		arrive := sync.OnceFunc(all.Done)
 		g.hold("wide-"+name, func(ctx context.Context) {
 			arrive()
-			patient, cancel := context.WithTimeout(ctx, 30*time.Second)
-			defer cancel() // made one after the other, they take longer than the flow may
-			wait(patient, together)
+			bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel() // if created one after the other, they take longer than the timeout of the flow
+			wait(bounded, together)
 		})
 	}
 	s.runs(nil)

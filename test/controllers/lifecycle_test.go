@@ -39,7 +39,7 @@ func TestJob_Lifecycle(t *testing.T) {
 		{"a drained robot stops its tasks, which run elsewhere", drainsARobot},
 		{"a task that is to leave its robot waits for one again, once", leavesItsRobot},
 		{"a job that may preempt pushes tasks of lower priority away", preempts},
-		{"only legal wishes are accepted", refusesIllegalWishes},
+		{"only allowed actions are accepted", rejectsIllegalActions},
 		{"a manifest that knows nothing of the last requeue is accepted, and puts nothing back", acceptsOldManifests},
 		{"the priority of a live job counts at once", changesPriority},
 	})
@@ -49,7 +49,7 @@ func TestJob_Lifecycle(t *testing.T) {
 func (s *space) updateJobSpec(name string, f func(*v1alpha1.JobSpec)) error {
 	s.Helper()
 	var refused error
-	testkit.EventuallyNoError(s, 10*time.Second, "wish of job "+name, func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "action on job "+name, func() error {
 		var j v1alpha1.Job
 		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
 			return err
@@ -369,7 +369,7 @@ func expires(s *space) {
 	})
 }
 
-func refusesIllegalWishes(s *space) {
+func rejectsIllegalActions(s *space) {
 	s.robots("law-a")
 	s.server(succeed)
 	s.job("done", group("g", 1, "t"))
@@ -405,8 +405,8 @@ func acceptsOldManifests(s *space) {
 	s.server(succeed)
 	s.job("j", group("g", 1, "t"))
 	s.awaitJob("j", lifecycle.JobCompleted)
-	var warnings said
-	operator := &space{T: s.T, system: s.warnedBy(&warnings), name: s.name}
+	var warnings warningRecorder
+	operator := &space{T: s.T, system: s.withWarnings(&warnings), name: s.name}
 	runs := func(attempt int32) {
 		s.Helper()
 		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool { return s.task("j-g-0-t").Status.Attempt >= attempt })
@@ -501,7 +501,7 @@ func leavesItsRobot(s *space) {
 	s.stopsWhenAsked()
 	s.job("j", group("g", 1, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
-	testkit.EventuallyNoError(s, 10*time.Second, "wish to leave", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "cancel the job", func() error {
 		t := s.task("j-g-0-t")
 		t.Spec.EvictAttempt = t.Status.Attempt
 		return s.Update(s.Context(), t)

@@ -29,14 +29,14 @@ func TestManager(t *testing.T) {
 		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
 		{"a job without robots shows what waits and why, and runs when one comes", waitsForARobot},
 		{"too many failures call the rest off", callsOff},
-		{"a silent robot does not keep a canceled task for ever once it is offline", losesARobot},
+		{"an offline robot does not keep a canceled task forever", losesARobot},
 		{"an attempt that ended through no fault of the task runs again", returnsATask},
 		{"a task made by hand goes to the robot that was chosen for it", choosesARobot},
-		{"a task of a job that does not exist says so, and runs once it does", waitsForItsJob},
-		{"a task that is deleted while its group lives is made anew", remakesATask},
+		{"a task of a missing job reports that, and runs once the job exists", waitsForItsJob},
+		{"a deleted task of an active group is created again", remakesATask},
 		{"objects of other owners keep their names", distinguishesSimilarNames},
 		{"a job whose name is long gets groups and labels that fit", shortensNames},
-		{"a task on a document agent's robot is held until the robot was told", holdsForDocument},
+		{"a deleted task on a legacy agent's robot is kept until the robot was notified", holdsForLegacyAgent},
 		{"a task too large for a message fails its job with a sentence", refusesTooLarge},
 		{"a robot id counts once in the cluster", refusesTwins},
 	})
@@ -160,21 +160,21 @@ func losesARobot(s *space) {
 	s.awaitEvents("lost-a", "Online", "Unknown", "Offline")
 }
 
-// awaitEvents waits until each of these reasons has been said of an object.
+// awaitEvents waits until an object has events with all of these reasons.
 func (s *space) awaitEvents(object string, reasons ...string) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 60*time.Second, "events of "+object, func() error {
 		var events eventsv1.EventList
 		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
-		said := map[string]bool{}
+		found := map[string]bool{}
 		for _, e := range events.Items {
 			if e.Regarding.Name == object {
-				said[e.Reason] = true
+				found[e.Reason] = true
 			}
 		}
 		for _, r := range reasons {
-			if !said[r] {
-				return fmt.Errorf("no event %s, only %v", r, said)
+			if !found[r] {
+				return fmt.Errorf("no event %s, only %v", r, found)
 			}
 		}
 		return nil
@@ -281,7 +281,7 @@ func shortensNames(s *space) {
 	}
 }
 
-func holdsForDocument(s *space) {
+func holdsForLegacyAgent(s *space) {
 	s.robots("doc-a")
 	s.updateRobotStatus("doc-a", func(st *v1alpha1.RobotStatus) { st.Agent.Protocol = v1alpha1.ProtocolV1 })
 	s.byHand("hand", "")

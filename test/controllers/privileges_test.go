@@ -60,7 +60,7 @@ var carriers = map[string]func(task string) string{
 }
 
 const (
-	harmless = `{name: ok, driver: exec, user: nobody, config: {execConfig: {command: x}}}`
+	harmless = `{name: ok, driver: exec, user: 'nobody', config: {execConfig: {command: x}}}`
 	other    = `{name: other, driver: exec, config: {execConfig: {command: x}}}`
 )
 
@@ -71,7 +71,7 @@ func patchOf(task string) string {
 // TestAdmission_PrivilegesAreOffByDefault has a tenant who may edit a namespace, and nothing more.
 func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only).namespace(t, "privileges")
+	s := share(t, "pods", onlyVCJob).namespace(t, "privileges")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bind("edits-too", "trusted", "k8s4r-edit")
 	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
@@ -110,7 +110,7 @@ func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 			t.Errorf("with the permission: %v", err)
 		}
 	})
-	t.Run("what a privileged command is told by meta", func(t *testing.T) {
+	t.Run("the meta of a privileged command", func(t *testing.T) {
 		j := s.object(raw)
 		s.must(trusted.Create(t.Context(), j))
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"meta":{"script":"mine"}}}`))
@@ -190,7 +190,7 @@ func (s *space) object(manifest string) *unstructured.Unstructured {
 	return o
 }
 
-// submit tells what admission says of a manifest.
+// submit returns the response of admission to a manifest.
 func (s *space) submit(as client.Client, manifest string) error {
 	return as.Create(context.Background(), s.object(manifest), client.DryRunAll)
 }

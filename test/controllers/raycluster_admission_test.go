@@ -82,10 +82,10 @@ func (s *rays) cluster(name string, hosts ...int32) *rayv1.RayCluster {
 	return c
 }
 
-// TestRayCluster_Admission tests what the policy refuses, on creation and on updates.
+// TestRayCluster_Admission tests what the policy rejects, on creation and on updates.
 func TestRayCluster_Admission(t *testing.T) {
 	t.Parallel()
-	s := newRays(t, share(t, "pods", only).config)
+	s := newRays(t, share(t, "pods", onlyVCJob).config)
 	cases, err := buildtest.Cases()
 	if err != nil || len(cases) < 50 {
 		t.Fatal(len(cases), err)
@@ -97,7 +97,7 @@ func TestRayCluster_Admission(t *testing.T) {
 			c.Cluster.Namespace = "default"
 			checkError(t, "create", c.Want, s.Create(t.Context(), c.Cluster.DeepCopy(), client.DryRunAll))
 			if c.Cluster.Name != "plain" || len(c.Cluster.Labels) > 0 {
-				return // a name does not change, and who has made the cluster is said when it is made
+				return // the name and the origin of a cluster are set on creation
 			}
 			var stored rayv1.RayCluster
 			s.must(s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "stored"}, &stored))
@@ -119,7 +119,7 @@ func TestRayCluster_Admission(t *testing.T) {
 	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
 }
 
-// schema is what the CRD itself fills in and refuses.
+// schema tests the defaults and the validation of the CRD.
 func (s *rays) schema() {
 	c := s.raw("raw", `{"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}},
 		"workerGroupSpecs": [{"groupName": "g", "template": {"spec": {"containers": [{"name": "r"}]}}}]}`)
@@ -181,14 +181,14 @@ func (s *rays) managedBy() {
 
 // scheduler is a batch scheduler: it is named by a label, and there is none.
 func (s *rays) scheduler() {
-	heard := &said{}
-	loud := rest.CopyConfig(s.config)
-	loud.WarningHandler = heard
+	warnings := &warningRecorder{}
+	recorded := rest.CopyConfig(s.config)
+	recorded.WarningHandler = warnings
 	c := s.cluster("scheduled")
 	c.Labels = map[string]string{"ray.io/scheduler-name": "volcano"}
-	s.must(s.client(loud).Create(s.Context(), c, client.DryRunAll))
-	if !slices.ContainsFunc(heard.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not supported yet") }) {
-		s.Errorf("no warning, only %v", heard.list())
+	s.must(s.client(recorded).Create(s.Context(), c, client.DryRunAll))
+	if !slices.ContainsFunc(warnings.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not supported yet") }) {
+		s.Errorf("no warning, only %v", warnings.list())
 	}
 }
 
@@ -253,11 +253,11 @@ func (s *rays) createWithAccount(o client.Object, opts ...client.CreateOption) (
 	return err
 }
 
-// TestRayCluster_ObjectsAreAccepted shows the API server all that is made of each manifest
+// TestRayCluster_ObjectsAreAccepted sends the API server all objects of each manifest
 // that the builders are tested with.
 func TestRayCluster_ObjectsAreAccepted(t *testing.T) {
 	t.Parallel()
-	s := newRays(t, share(t, "pods", only).config)
+	s := newRays(t, share(t, "pods", onlyVCJob).config)
 	s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}))
 	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "scaler", Namespace: "fleet"}}))
 	files, err := filepath.Glob("../../internal/controllers/raycluster/build/testdata/*.manifest.yaml")

@@ -36,7 +36,7 @@ var rayBetter = []rayCase{
 	{"RollingUpdate: workers a few at a time, the head last", rayRolling},
 	{"an empty reason of a kubelet does not freeze the status", rayEmptyReason},
 	{"two groups of one name are refused", rayTwins},
-	{"a head without Ray is told plainly", rayWithoutRay},
+	{"a head without Ray has a clear message", rayWithoutRay},
 }
 
 func rayRemovedGroup(s *space) {
@@ -232,8 +232,8 @@ func rayWithoutRay(s *space) {
 	}
 }
 
-// rayStandsBack is alone: all clusters of the API server wait for KubeRay.
-func rayStandsBack(s *space) {
+// rayYields is alone: all clusters of the API server wait for KubeRay.
+func rayYields(s *space) {
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: raycluster.KubeRayLease},

@@ -18,7 +18,7 @@ var rayFound = []rayCase{
 	{"objects without an owner are used as they are", rayUnowned},
 	{"what another object owns is an error", rayOwned},
 	{"autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
-	{"a head that nothing would make anew stays through Recreate", rayKeepsHead(rayv1.UpgradeRecreate)},
+	{"Recreate keeps a head that would not be created again", rayKeepsHead(rayv1.UpgradeRecreate)},
 	{"and through RollingUpdate", rayKeepsHead(rayv1.UpgradeRollingUpdate)},
 }
 
@@ -110,6 +110,6 @@ func rayWarned(s *space) {
 	}
 	s.rayRests("c")
 	if all := s.rayEvents(build.InvalidSpec); len(all) != 1 || all[0].Series != nil {
-		s.Errorf("it was said more than once: %+v", all)
+		s.Errorf("the event was recorded more than once: %+v", all)
 	}
 }

@@ -284,12 +284,12 @@ func (s *space) awaitRayEvent(reason, text string) eventsv1.Event {
 	return found
 }
 
-// rayRests waits until nothing more is written about a cluster: a later cluster is
-// ready, and this one is as it was.
+// rayRests waits until the controller no longer writes to a cluster: a cluster that was created
+// later is ready, and this one has not changed.
 func (s *space) rayRests(name string) *rayv1.RayCluster {
 	s.Helper()
 	var before, after rayv1.RayCluster
-	for range 5 { // the last word of what the test did before may be on its way
+	for range 5 { // an earlier event of the test may arrive late
 		s.must(s.Get(s.Context(), s.key(name), &before))
 		s.probes++
 		probe := fmt.Sprintf("probe-%d", s.probes)
@@ -300,7 +300,7 @@ func (s *space) rayRests(name string) *rayv1.RayCluster {
 			return &after
 		}
 	}
-	s.Errorf("it is written again and again: %+v, then %+v", before.Status, after.Status)
+	s.Errorf("the cluster keeps changing: %+v, then %+v", before.Status, after.Status)
 	return &after
 }
 

@@ -64,7 +64,7 @@ func raySuspendBySpec(s *space) {
 		return errors.Join(check(c.Status.State == rayv1.StateSuspended, "state"), check(len(c.Status.Conditions) == 0, "conditions"))
 	})
 	s.awaitNodes("c", "", 0)
-	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.Suspend = nil }) // resumes it: nothing else says that it is suspended
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.Suspend = nil }) // resumes the cluster: there is no other record of the suspension
 	s.awaitNodes("c", "", 2)
 	now := s.rayReady("c")
 	if len(was.Status.Conditions)+len(now.Status.Conditions) > 0 {

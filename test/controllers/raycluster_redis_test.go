@@ -22,20 +22,23 @@ func redis(c *rayv1.RayCluster) {
 	c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{RedisAddress: "redis:6379"}
 }
 
-// firstSeen is the resource version at which the first object of a watch is as f says.
+// firstSeen returns the resource version of the first object of a watch for which f is true.
 func (s *space) firstSeen(w watch.Interface, f func(client.Object) bool) int {
 	s.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(waitTimeout)
 	for {
 		select {
-		case e := <-w.ResultChan():
+		case e, open := <-w.ResultChan():
+			if !open {
+				s.Fatal("the API server ended the watch")
+			}
 			if o, ok := e.Object.(client.Object); ok && f(o) {
 				at, err := strconv.Atoi(o.GetResourceVersion())
 				s.must(err)
 				return at
 			}
 		case <-limit:
-			s.Fatal("nothing is seen")
+			s.Fatalf("the watch has no such object after %s", waitTimeout)
 		}
 	}
 }
@@ -53,7 +56,7 @@ func (s *space) rayGone(name string) {
 	})
 }
 
-// cleanupEnds lets the Pod that cleans Redis up end, as its kubelet does.
+// cleanupEnds ends the Pod of the Redis cleanup, as its kubelet does.
 func (s *space) cleanupEnds(cluster string, as corev1.PodPhase) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 20*time.Second, "clean-up of "+cluster, func() error {

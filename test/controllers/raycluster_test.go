@@ -37,7 +37,7 @@ func TestRayCluster(t *testing.T) {
 	rayCases(t, s, "start", rayStart)
 	rayCases(t, s, "better", rayBetter)
 	rayCases(t, s, "found", rayFound)
-	t.Run("it stands back for KubeRay's operator", func(t *testing.T) { rayStandsBack(s.namespace(t, "kuberay")) })
+	t.Run("it yields to KubeRay's operator", func(t *testing.T) { rayYields(s.namespace(t, "kuberay")) })
 }
 
 // reads counts the requests about Pods: those that begin a watch, and those that ask.
@@ -102,11 +102,11 @@ var rayBasics = []rayCase{
 	{"Services of Ray Serve and of replicas of several hosts", rayMoreServices},
 	{"an autoscaler has its account and its rights", rayAutoscaler},
 	{"an account of the user's that does not exist: a warning and no Pods", rayNoAccount},
-	{"what is deleted is made anew, under another name", rayDeleted},
-	{"a Pod that has failed is deleted and made anew", rayFailed},
+	{"deleted Pods are created again, under other names", rayDeleted},
+	{"a failed Pod is deleted and created again", rayFailed},
 	{"the end of the Ray container counts where nothing restarts it", rayExit},
-	{"two heads: nothing is deleted, and the status says so", rayTwoHeads},
-	{"a provisioned cluster whose head is not to be made anew", rayNoSecondHead},
+	{"two heads: nothing is deleted, and the status reports them", rayTwoHeads},
+	{"a provisioned cluster whose head must not be created again", rayNoSecondHead},
 	{"replicas count between min and max", rayClamps},
 	{"scale-down removes as many as it says", rayScaleDown},
 	{"an autoscaler chooses who goes; its list is left as it is", rayChosen},
@@ -117,7 +117,7 @@ var rayBasics = []rayCase{
 	{"Recreate on a new image, not on replicas, tolerations and gates", rayRecreate},
 	{"without a strategy an edit leaves the Pods", rayNoUpgrade},
 	{"another version's head is taken over", rayTakeover},
-	{"replicas of several hosts live and die together", rayMultiHost},
+	{"replicas of several hosts are created and deleted together", rayMultiHost},
 	{"Provisioned stays, HeadPodReady follows", rayLatches},
 	{"ReplicaFailure comes and goes", rayReplicaFailure},
 	{"counts are Pods", rayCounts},
@@ -187,7 +187,7 @@ func rayHeadService(s *space) {
 		s.Errorf("head %+v, service at %s", n.Status.Head, svc.Spec.ClusterIP)
 	}
 	s.must(s.Delete(s.Context(), svc))
-	rayExists(s, "n-head-svc", &corev1.Service{}) // it is made anew
+	rayExists(s, "n-head-svc", &corev1.Service{}) // it is created again
 }
 
 // rayCustomHeadService: of a Service of the user's everything is taken, and what the
@@ -490,7 +490,7 @@ func rayChosen(s *space) {
 		s.Errorf("%v became %v", was, now)
 	}
 	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "Deleted pod "+s.name+"/"+was[1])
-	// Of the rest the autoscaler has said nothing.
+	// The autoscaler has not decided about the others.
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To[int32](1) })
 	s.awaitRay("c", func(c *rayv1.RayCluster) error { return check(c.Status.DesiredWorkerReplicas == 1, "desired") })
 	c := s.rayRests("c")
@@ -887,7 +887,7 @@ func rayEventOfWorkers(s *space) {
 	e := s.awaitRayEvent("CreatedWorkerPod", "Created 3 worker Pods: ")
 	for _, name := range names {
 		if !strings.Contains(e.Note, name) || e.Series != nil {
-			s.Errorf("no word of %s, or more events than one: %+v", name, e)
+			s.Errorf("no event names %s, or there are several events: %+v", name, e)
 		}
 	}
 }

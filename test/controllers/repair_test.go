@@ -26,7 +26,7 @@ func TestManager_RepairsInterruptedChanges(t *testing.T) {
 		{"a cancel that was asked for while no manager ran is done", startsACancel},
 		{"a pause that a restart of the manager interrupts is finished", finishesAPause},
 		{"a requeue that a restart of the manager interrupts is finished", finishesARequeue},
-		{"a manager that restarts at any point brings each wish to its end", restartsAllTheTime},
+		{"a manager that restarts at any point completes each action", restartsAllTheTime},
 		{"a failed job write after a good task write is reported and repaired", repairsTheJob},
 		{"a mass change goes on past a task that cannot be written, and retries it", goesOnPastATask},
 	})

@@ -19,13 +19,13 @@ func TestJob_ChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "roll", s.namespace, []testCase[*space]{
-		{"a changed group rolls over one replica at a time, and another group is left alone", rollsOver},
-		{"a definition that does not work stops the rollover", stopsARollover},
+		{"a changed group is rolled out one replica at a time, and other groups do not change", rollsOver},
+		{"a definition that does not work stops the rollout", stopsARollover},
 		{"what waits takes its new definition where it is", changesWhatWaits},
 		{"what has ended keeps its definition until it is requeued", keepsWhatHasEnded},
 		{"a job grows and shrinks", growsAndShrinks},
 		{"a job that has shrunk to what is done is completed", shrinksToItsEnd},
-		{"a system job rolls over", rollsASystemJobOver},
+		{"a system job is rolled out", rollsOutASystemJob},
 		{"a change of a TaskGroup by hand is reverted", putsBackAGroup},
 		{"what cannot change is refused with a sentence", refusesChanges},
 	})
@@ -118,21 +118,22 @@ func rollsOver(s *space) {
 	s.awaitWord("j-g", "new", 3)
 	for _, t := range s.tasksOf("j-g") {
 		if string(t.UID) != uids[t.Name] || t.Status.Attempt != 2 {
-			s.Errorf("%s is made anew, or took %d attempts", t.Name, t.Status.Attempt)
+			s.Errorf("%s was created again, or took %d attempts", t.Name, t.Status.Attempt)
 		}
 	}
-	testkit.Eventually(s, 10*time.Second, "it has rolled over", func() bool {
+	testkit.Eventually(s, 10*time.Second, "it is rolled out", func() bool {
 		return meta.IsStatusConditionTrue(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut)
 	})
 	s.awaitEvents("j-g", "RollingOut", "RolledOut")
 	after := s.tasksOf("j-h")
 	for i := range before {
-		if before[i].ResourceVersion != after[i].ResourceVersion {
-			s.Errorf("%s was written", before[i].Name)
+		b, a := &before[i], &after[i]
+		if b.UID != a.UID || b.Generation != a.Generation || b.Status.Attempt != a.Status.Attempt {
+			s.Errorf("%s has changed", b.Name)
 		}
 	}
 	if g := s.group("j-h"); g.Generation != 1 {
-		s.Errorf("the group that did not change is of generation %d", g.Generation)
+		s.Errorf("the unchanged group has generation %d", g.Generation)
 	}
 }
 
@@ -247,7 +248,7 @@ func shrinksToItsEnd(s *space) {
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
 	s.must(s.updateJobSpec("j", replicas(1)))
 	s.awaitJob("j", lifecycle.JobCompleted)
-	testkit.Eventually(s, 10*time.Second, "what is not wanted is asked to stop", func() bool {
+	testkit.Eventually(s, 10*time.Second, "the surplus task is asked to stop", func() bool {
 		return s.task("j-g-1-t").Status.Reason == v1alpha1.ReasonEvicting
 	})
 	s.reportEnd("j-g-1-t", "Stopped")
@@ -255,7 +256,7 @@ func shrinksToItsEnd(s *space) {
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 1, SucceededTasks: 1})
 }
 
-func rollsASystemJobOver(s *space) {
+func rollsOutASystemJob(s *space) {
 	s.robots("sys-a", "sys-b", "sys-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeSystem, "j", nil, healthyAfter(group("g", 1, "t"), 100*time.Millisecond))
@@ -303,7 +304,7 @@ func refusesChanges(s *space) {
 			"spec.taskGroups[].tasks of g: tasks cannot be added or removed, only changed"},
 		{"gang", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[1].Gang = true }, "spec.taskGroups[].gang of h: cannot be changed on an existing Job"},
 		{"the selector", "live", forZone("x"), "spec.robotSelector: cannot be changed on an existing Job"},
-		{"the robots' own fence", "live", func(j *v1alpha1.JobSpec) {
+		{"the self-stop deadline of robots", "live", func(j *v1alpha1.JobSpec) {
 			j.Disconnect = &v1alpha1.Disconnect{StopOnRobotAfter: v1alpha1.NewDuration(time.Minute)}
 		}, "spec.disconnect.stopOnRobotAfter: cannot be changed on an existing Job"},
 		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot be changed on an existing Job; create another Job"},

@@ -24,7 +24,7 @@ func metaOf(s *space, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: s.name, Name: name}
 }
 
-// share says of a robot of this space whether another may use it.
+// share sets whether another space may use a robot of this space.
 func (s *space) share(robot string, with *space, yes bool) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 10*time.Second, "label robot "+robot, func() error {
@@ -184,18 +184,21 @@ func losesASharedRobot(s *space) {
 	fleet.robots("left-b")
 	fleet.share("left-b", s, true)
 	fleet.staysInContact("left-b")
-	lost := make(chan struct{}) // it is so for a second only, which a look now and then may miss
-	once := sync.OnceFunc(func() { close(lost) })
+	// The state unknown lasts a second, which polling may miss. The watch must have started before.
+	watching, lost := make(chan struct{}), make(chan struct{})
+	started, once := sync.OnceFunc(func() { close(watching) }), sync.OnceFunc(func() { close(lost) })
 	s.follow(func(t *v1alpha1.Task) {
+		started()
 		if t.Status.State == string(lifecycle.TaskUnknown) {
 			once()
 		}
 	}, func() {})
+	<-watching
 	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metaOf(fleet, "left-a")}))
 	select {
 	case <-lost:
-	case <-time.After(time.Minute):
-		s.Fatal("its robot is gone, and it is not unknown after a minute")
+	case <-time.After(waitTimeout):
+		s.Fatalf("the Robot was deleted, but the task is not unknown after %s", waitTimeout)
 	}
 	testkit.EventuallyNoError(s, 60*time.Second, "another shared robot takes it", func() error {
 		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.CurrentRobot() != "left-b" {

@@ -1,4 +1,4 @@
-// Package controllers tests the manager against a real API server; the test plays the server and
+// Package controllers tests the manager against a real API server. The tests act as the server and
 // the robots.
 //
 // Starting an API server takes seconds of both processors, so tests with the same configuration of
@@ -59,13 +59,29 @@ func TestMain(m *testing.M) {
 // system must not stop its manager.
 func share(t *testing.T, name string, cfg manager.Config) *system {
 	t.Helper()
+	testkit.BinaryPath(t, "k8s4r") // fails this test, and not the process
 	shared.Lock()
 	if shared.systems[name] == nil {
-		shared.systems[name] = sync.OnceValue(func() *system { return start(process, cfg) })
+		shared.systems[name] = sync.OnceValue(func() *system { return tryStart(process, cfg) })
 	}
 	get := shared.systems[name]
 	shared.Unlock()
-	return get()
+	s := get()
+	if s == nil {
+		t.Fatalf("the shared system %s did not start; the first test that uses it has printed the error", name)
+	}
+	return s
+}
+
+// tryStart is start in a goroutine of its own. It returns nil if starting fails: Fatal of t would
+// otherwise end the goroutine of the test that happens to be the first, which then panics.
+func tryStart(t testing.TB, cfg manager.Config) *system {
+	started := make(chan *system, 1)
+	go func() {
+		defer close(started)
+		started <- start(t, cfg)
+	}()
+	return <-started
 }
 
 // fleetConfig is the configuration of the system "fleet": all controllers, and robots that stay
@@ -89,7 +105,7 @@ func runCases[S any](t *testing.T, prefix string, in func(t *testing.T, name str
 	}
 }
 
-// runCasesInTurn is runCases of cases that stop the manager.
+// runCasesInTurn runs cases that stop the manager one after another.
 func runCasesInTurn[S any](t *testing.T, prefix string, in func(t *testing.T, name string) S, cases []testCase[S]) {
 	t.Helper()
 	for i, c := range cases {
@@ -117,7 +133,7 @@ func start(t testing.TB, cfg manager.Config) *system {
 	return s
 }
 
-// manage starts a manager, as a restart would.
+// manage starts a manager. After stop it restarts the manager.
 func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
 	skip := true
@@ -148,7 +164,7 @@ func (s *system) manage(cfg manager.Config) {
 	s.t.Cleanup(s.stop)
 }
 
-// namespace is one test's own.
+// namespace creates a namespace for one test.
 func (s *system) namespace(t *testing.T, name string) *space {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -158,27 +174,27 @@ func (s *system) namespace(t *testing.T, name string) *space {
 	return &space{T: t, system: s, name: name}
 }
 
-// said is what the API server warns of.
-type said struct {
+// warningRecorder records the warnings of the API server.
+type warningRecorder struct {
 	mu       sync.Mutex
 	warnings []string
 }
 
-// HandleWarningHeader keeps a warning.
-func (w *said) HandleWarningHeader(_ int, _, text string) {
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.warnings = append(w.warnings, text)
 }
 
-func (w *said) list() []string {
+func (w *warningRecorder) list() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.warnings)
 }
 
-// warnedBy is the same system, of which w hears the warnings.
-func (s *system) warnedBy(w *said) *system {
+// withWarnings returns the same system with a client that records warnings in w.
+func (s *system) withWarnings(w *warningRecorder) *system {
 	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	config.WarningHandler = w
@@ -194,7 +210,8 @@ type space struct {
 	*testing.T
 	*system
 	name string
-	// probes is how many clusters were made to see that nothing happens to another.
+	// probes is the number of clusters that were created to show that the controller has passed
+	// an earlier event.
 	probes int
 }
 
@@ -208,8 +225,8 @@ func (s *space) robots(names ...string) {
 	s.robotsOf(v1alpha1.RobotSpec{}, names...)
 }
 
-// limited robots take so many tasks at a time, from the start: what is said of a robot later may
-// come to the scheduler after a job that was made after it.
+// limited registers robots that run at most that many tasks at a time. The limit is set on
+// creation, because the scheduler could see a later update after a job that follows it.
 func (s *space) limited(tasks string, names ...string) {
 	s.Helper()
 	s.robotsOf(v1alpha1.RobotSpec{Capacity: capacity("tasks", tasks)}, names...)
@@ -228,7 +245,7 @@ func (s *space) robotsOf(spec v1alpha1.RobotSpec, names ...string) {
 	}
 }
 
-// recordHeartbeat writes a heartbeat.
+// recordHeartbeat writes a heartbeat to the status of a robot.
 func (s *space) recordHeartbeat(name string) {
 	s.Helper()
 	s.updateRobotStatus(name, func(st *v1alpha1.RobotStatus) {
@@ -239,7 +256,7 @@ func (s *space) recordHeartbeat(name string) {
 	})
 }
 
-// updateRobotStatus writes a robot's status, as the server does.
+// updateRobotStatus changes a robot's status, as the server does.
 func (s *space) updateRobotStatus(name string, f func(*v1alpha1.RobotStatus)) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 10*time.Second, "write status of robot "+name, func() error {
@@ -338,7 +355,7 @@ func (s *space) awaitTask(name string, want lifecycle.TaskState) *v1alpha1.Task 
 	return &t
 }
 
-// report writes what a robot said about a Task, as the server does.
+// report writes reports of a robot about a Task, as the server does.
 func (s *space) report(name string, signals ...lifecycle.TaskSignal) {
 	s.Helper()
 	for _, g := range signals {
@@ -355,7 +372,8 @@ func (s *space) report(name string, signals ...lifecycle.TaskSignal) {
 	}
 }
 
-// carry puts a signal into a Task's status, as the server does.
+// carry applies a signal to a Task's status, as the server does. It reports whether the state
+// accepts the signal.
 func carry(t *v1alpha1.Task, g lifecycle.TaskSignal, reason string) bool {
 	to, ok := lifecycle.StepTask(lifecycle.TaskState(t.Status.State), g)
 	if !ok {
@@ -391,8 +409,7 @@ func (s *space) server(outcome func(*v1alpha1.Task) lifecycle.TaskSignal) {
 }
 
 // follow shows every Task of the space to see, each time that it changes,
-// until the test ends. The API server ends a watch that is too slow for it, so
-// this one starts anew.
+// until the test ends. The API server ends a watch that is too slow, so it is started again.
 func (s *space) follow(see func(*v1alpha1.Task), ended func()) {
 	s.Helper()
 	go func() {
@@ -488,7 +505,7 @@ func (s *space) byHand(name, robot string) {
 }
 
 // watchLive counts how many Tasks of the space have not ended, and returns a
-// function that tells the most there were at once.
+// function that returns the highest number at the same time.
 func (s *space) watchLive() func() int {
 	s.Helper()
 	var mu sync.Mutex

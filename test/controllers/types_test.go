@@ -122,7 +122,7 @@ func waitsForRobots(s *space) {
 }
 
 func coversRobots(s *space) {
-	x := map[string]string{"zone": "x"} // from the start: what is said later comes by another watch than the job
+	x := map[string]string{"zone": "x"} // set on creation: a later update could arrive after the job
 	s.robotsOf(v1alpha1.RobotSpec{Labels: x}, "cover-a", "cover-b")
 	s.robotsOf(v1alpha1.RobotSpec{Labels: x, Unschedulable: true}, "cover-d")
 	s.robots("cover-c")
@@ -189,7 +189,7 @@ func coversAfterARestart(s *space) {
 	}
 	for _, uid := range before {
 		if !slices.Contains(after, uid) {
-			s.Errorf("a task was made anew: %s is not among %s", uid, strings.Join(after, " "))
+			s.Errorf("a task was created again: %s is not among %s", uid, strings.Join(after, " "))
 		}
 	}
 }

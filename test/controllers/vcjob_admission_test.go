@@ -17,10 +17,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestVCJob_Admission tests what the policy refuses, in Jobs and in JobTemplates alike.
+// TestVCJob_Admission tests what the policy rejects in Jobs and in JobTemplates.
 func TestVCJob_Admission(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only).namespace(t, "admission")
+	s := share(t, "pods", onlyVCJob).namespace(t, "admission")
 	awaitPolicies(t, s)
 	policies := func(p ...batchv1.LifecyclePolicy) func(*batchv1.JobSpec) {
 		return func(j *batchv1.JobSpec) { j.Policies = p }
@@ -37,7 +37,7 @@ func TestVCJob_Admission(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   func(*batchv1.JobSpec)
-		want string // empty: it is let in
+		want string // empty: accepted
 	}{
 		{"a plain one", func(*batchv1.JobSpec) {}, ""},
 		{"no task", func(j *batchv1.JobSpec) { j.Tasks = nil }, "spec.tasks: a Job needs at least one task"},
@@ -117,10 +117,10 @@ func many(n int) []batchv1.TaskSpec {
 	return all
 }
 
-// TestVCJob_Updates is what may change of a Job.
+// TestVCJob_Updates tests which fields of a Job can change.
 func TestVCJob_Updates(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only).namespace(t, "edits")
+	s := share(t, "pods", onlyVCJob).namespace(t, "edits")
 	awaitPolicies(t, s)
 	one := int32(1)
 	s.vcjob("j", func(j *batchv1.Job) { j.Spec.Tasks = append(j.Spec.Tasks, many(150)...) }, vctask("t", 2), vctask("", 1))
@@ -154,28 +154,28 @@ func TestVCJob_Updates(t *testing.T) {
 	}
 }
 
-// TestVCJob_Warnings is what is kept and does less than its name says.
+// TestVCJob_Warnings tests warnings about settings without effect.
 func TestVCJob_Warnings(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only).namespace(t, "warnings")
+	s := share(t, "pods", onlyVCJob).namespace(t, "warnings")
 	awaitPolicies(t, s)
-	heard := &said{}
-	loud := &space{T: t, system: s.warnedBy(heard), name: s.name}
-	loud.vcjob("j", func(j *batchv1.Job) {
+	warnings := &warningRecorder{}
+	recorded := &space{T: t, system: s.withWarnings(warnings), name: s.name}
+	recorded.vcjob("j", func(j *batchv1.Job) {
 		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"tensorflow": {}}, "restricted"
 	}, vctask("t", 1))
-	all := strings.Join(heard.list(), "\n")
+	all := strings.Join(warnings.list(), "\n")
 	for _, want := range []string{"spec.plugins: tensorflow only has the effect of svc", "spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("not warned of %q: %s", want, all)
 		}
 	}
-	t.Run("the examples need none", func(t *testing.T) { loud.vcExamples(t, heard) })
+	t.Run("the examples need none", func(t *testing.T) { recorded.vcExamples(t, warnings) })
 }
 
-// vcExamples are let in without a word.
-func (s *space) vcExamples(t *testing.T, heard *said) {
-	before := len(heard.list())
+// vcExamples tests that the examples are accepted without warnings.
+func (s *space) vcExamples(t *testing.T, warnings *warningRecorder) {
+	before := len(warnings.list())
 	files, err := filepath.Glob("../../examples/vcjob*.yaml")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%v, %v", files, err)
@@ -193,7 +193,7 @@ func (s *space) vcExamples(t *testing.T, heard *said) {
 		s.must(s.Create(t.Context(), &j))
 		s.awaitVCJob(j.Name, batchv1.JobPending)
 	}
-	if said := heard.list()[before:]; len(said) > 0 {
-		t.Errorf("it warns of %v", said)
+	if found := warnings.list()[before:]; len(found) > 0 {
+		t.Errorf("unexpected warnings %v", found)
 	}
 }

@@ -23,18 +23,17 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// patience is long for a machine that does much else: what it waits for costs a
-// second when it has nothing else to do.
-const patience = 2 * time.Minute
+// waitTimeout allows for a busy machine. On an idle one the waits take about a second.
+const waitTimeout = 2 * time.Minute
 
-// only runs the vcjob controller alone.
-var only = manager.Config{Controllers: []string{vcjob.Name}, StatusTick: 10 * time.Millisecond}
+// onlyVCJob runs the vcjob controller alone.
+var onlyVCJob = manager.Config{Controllers: []string{vcjob.Name}, StatusTick: 10 * time.Millisecond}
 
 // TestVCJob runs the controller without Queues, PodGroups or a scheduler; the test plays the
 // kubelet.
 func TestVCJob(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", only)
+	s := share(t, "pods", onlyVCJob)
 	runCases(t, "vc", s.namespace, []testCase[*space]{
 		{"a Pod has Volcano's name, labels and annotations", vcPods},
 		{"all Pods succeed: Completed, and the counts stay right (#4616)", vcCompletes},
@@ -48,7 +47,7 @@ func TestVCJob(t *testing.T) {
 		{"not before its JobFlow has seen the end", vcWaitsForItsFlow},
 		{"a task waits for the one that it depends on", vcDependsOn},
 		{"a Pod that is deleted was evicted", vcEvicted},
-		{"tasks that wait for each other fail the Job with a sentence", vcCycle},
+		{"tasks that depend on each other fail the Job with a message", vcCycle},
 		{"a Pod that no API server takes fails the Job with a sentence", vcRefused},
 		{"volumes: one claim is made, another waited for", vcVolumes},
 		{"svc: Service, lists of hosts and NetworkPolicy come and go", vcService},
@@ -83,7 +82,7 @@ func (s *space) vcjob(name string, f func(*batchv1.Job), tasks ...batchv1.TaskSp
 func (s *space) awaitVCJob(name string, want batchv1.JobPhase) *batchv1.Job {
 	s.Helper()
 	var j batchv1.Job
-	testkit.EventuallyNoError(s, patience, fmt.Sprintf("job %s is %s", name, want), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("job %s is %s", name, want), func() error {
 		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
 			return err
 		}
@@ -107,7 +106,7 @@ func (s *space) awaitPods(want ...string) []corev1.Pod {
 	s.Helper()
 	var pods []corev1.Pod
 	slices.Sort(want)
-	testkit.EventuallyNoError(s, patience, fmt.Sprintf("pods %v", want), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("pods %v", want), func() error {
 		pods = s.vcpods()
 		var got []string
 		for _, p := range pods {
@@ -128,7 +127,7 @@ func (s *space) awaitPods(want ...string) []corev1.Pod {
 // the test may be ahead of the controller.
 func (s *space) pod(name string, phase corev1.PodPhase, code int32) {
 	s.Helper()
-	testkit.EventuallyNoError(s, patience, fmt.Sprintf("pod %s is %s", name, phase), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("pod %s is %s", name, phase), func() error {
 		var p corev1.Pod
 		if err := s.Get(s.Context(), s.key(name), &p); err != nil {
 			return err
@@ -179,7 +178,7 @@ func (s *space) phases(name string) func(want string) {
 	}()
 	return func(want string) {
 		s.Helper()
-		testkit.EventuallyNoError(s, patience, "the phases of "+name, func() error {
+		testkit.EventuallyNoError(s, waitTimeout, "the phases of "+name, func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			if got := strings.Join(seen, " "); got != want {
@@ -286,7 +285,7 @@ func vcRestarts(s *space) {
 	}
 	j := s.awaitVCJob("j", batchv1.JobFailed)
 	s.awaitPods("j-t-1")
-	testkit.EventuallyNoError(s, patience, "the counts", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the counts", func() error {
 		if j = s.awaitVCJob("j", batchv1.JobFailed); j.Status.RetryCount != 3 || j.Status.Failed != 1 || j.Status.Terminating != 0 {
 			return fmt.Errorf("%+v", j.Status)
 		}
@@ -348,7 +347,7 @@ func (s *space) order(name string, action batchv1.Action, j *batchv1.Job) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Action: string(action),
 		TargetObject: metav1.NewControllerRef(j, batchv1.GroupVersion.WithKind("Job")),
 	}))
-	testkit.Eventually(s, patience, "command "+name+" is deleted", func() bool {
+	testkit.Eventually(s, waitTimeout, "command "+name+" is deleted", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key(name), &busv1.Command{}))
 	})
 }
@@ -392,7 +391,7 @@ func vcExpires(s *space) {
 	s.pod("soon-t-0", corev1.PodSucceeded, 0)
 	seen("Pending Running Completed") // a Get may be too late to see the last
 	for _, name := range []string{"now", "soon", "failed", "ended"} {
-		testkit.Eventually(s, patience, name+" is gone", func() bool {
+		testkit.Eventually(s, waitTimeout, name+" is gone", func() bool {
 			return apierrors.IsNotFound(s.Get(s.Context(), s.key(name), &batchv1.Job{}))
 		})
 	}
@@ -417,7 +416,7 @@ func vcWaitsForItsFlow(s *space) {
 	f.Status.CompletedJobs = []string{"f-a"}
 	f.Status.JobStatusList = []flowv1.JobStatus{{Name: "f-a", State: batchv1.JobCompleted}}
 	s.must(s.Status().Update(s.Context(), f))
-	testkit.Eventually(s, patience, "the Job is gone", func() bool {
+	testkit.Eventually(s, waitTimeout, "the Job is gone", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key("f-a"), &batchv1.Job{}))
 	})
 }
@@ -427,7 +426,7 @@ func vcDependsOn(s *space) {
 	worker.DependsOn = &batchv1.DependsOn{Name: []string{"master"}}
 	s.vcjob("j", nil, vctask("master", 1), worker)
 	s.awaitPods("j-master-0")
-	testkit.EventuallyNoError(s, patience, "it says what waits", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "it says what waits", func() error {
 		if j := s.awaitVCJob("j", batchv1.JobPending); j.Status.State.Message != "task worker waits for master" {
 			return fmt.Errorf("message %q", j.Status.State.Message)
 		}
@@ -484,7 +483,7 @@ func vcVolumes(s *space) {
 	s.vcjob("j", func(j *batchv1.Job) {
 		j.Spec.Volumes = []batchv1.VolumeSpec{{MountPath: "/own", VolumeClaim: &spec}, {MountPath: "/data", VolumeClaimName: "data"}, {MountPath: "/tmp/x"}}
 	}, vctask("t", 1))
-	testkit.EventuallyNoError(s, patience, "it says what it waits for", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "it says what it waits for", func() error {
 		if j := s.awaitVCJob("j", batchv1.JobPending); j.Status.State.Reason != "NoVolumeClaim" {
 			return fmt.Errorf("state %+v", j.Status.State)
 		}
@@ -545,7 +544,7 @@ func vcService(s *space) {
 	s.order("end", batchv1.TerminateJobAction, j)
 	s.awaitVCJob("j", batchv1.JobTerminated)
 	for _, o := range []client.Object{&svc, &hosts} {
-		testkit.Eventually(s, patience, o.GetName()+" is gone", func() bool {
+		testkit.Eventually(s, waitTimeout, o.GetName()+" is gone", func() bool {
 			return apierrors.IsNotFound(s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		})
 	}
@@ -561,7 +560,7 @@ func vcScales(s *space) {
 	s.podsAre(corev1.PodRunning, 0, "j-t-0", "j-t-1")
 	s.awaitVCJob("j", batchv1.JobRunning)
 	for _, n := range []int32{3, 1} {
-		testkit.EventuallyNoError(s, patience, "resize", func() error {
+		testkit.EventuallyNoError(s, waitTimeout, "resize", func() error {
 			var j batchv1.Job
 			s.must(s.Get(s.Context(), s.key("j"), &j))
 			j.Spec.Tasks[0].Replicas = n
@@ -579,7 +578,7 @@ func vcScales(s *space) {
 func vcMany(s *space) {
 	begin := time.Now()
 	s.vcjob("j", func(j *batchv1.Job) { j.Spec.MinAvailable = 1 }, vctask("t", 700))
-	testkit.EventuallyNoError(s, patience, "all Pods", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "all Pods", func() error {
 		if n := len(s.vcpods()); n != 700 {
 			return fmt.Errorf("%d", n)
 		}
@@ -597,15 +596,15 @@ func capacityOf(name corev1.ResourceName, amount string) corev1.ResourceList {
 	return corev1.ResourceList{name: q}
 }
 
-// TestVCJob_AfterRestarts ends the controller and starts another, at any point: what
-// happened meanwhile is seen, and nothing happens twice.
+// TestVCJob_AfterRestarts restarts the controller at any point: it handles the events that it
+// missed, and nothing happens twice.
 func TestVCJob_AfterRestarts(t *testing.T) {
 	t.Parallel()
-	s := start(t, only).namespace(t, "restarts")
+	s := start(t, onlyVCJob).namespace(t, "restarts")
 	again := func(meanwhile func()) {
 		s.stop()
 		meanwhile()
-		s.manage(only)
+		s.manage(onlyVCJob)
 	}
 	evict := func(name string) {
 		s.must(s.Delete(s.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}, client.GracePeriodSeconds(0)))
@@ -623,7 +622,7 @@ func TestVCJob_AfterRestarts(t *testing.T) {
 	s.podsAre(corev1.PodRunning, 0, all...)
 	s.awaitVCJob("j", batchv1.JobRunning)
 
-	testkit.Eventually(s, patience, "the Pods are counted", func() bool { return s.awaitVCJob("j", batchv1.JobRunning).Status.Running == 3 })
+	testkit.Eventually(s, waitTimeout, "the Pods are counted", func() bool { return s.awaitVCJob("j", batchv1.JobRunning).Status.Running == 3 })
 	again(func() { evict("j-t-0") })
 	s.remade(2, "j-t-0", "j-t-1")
 	s.remade(1, "j-u-0") // of another task
@@ -651,7 +650,7 @@ func TestVCJob_AfterRestarts(t *testing.T) {
 func (s *space) remade(retry int, names ...string) {
 	s.Helper()
 	for _, name := range names {
-		testkit.EventuallyNoError(s, patience, fmt.Sprintf("pod %s of retry %d", name, retry), func() error {
+		testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("pod %s of retry %d", name, retry), func() error {
 			var p corev1.Pod
 			if err := s.Get(s.Context(), s.key(name), &p); err != nil {
 				return err
@@ -664,10 +663,10 @@ func (s *space) remade(retry int, names ...string) {
 	}
 }
 
-// TestVCJob_YieldsToVolcano has Volcano's own controller run.
+// TestVCJob_YieldsToVolcano runs beside a Lease of Volcano's own controller.
 func TestVCJob_YieldsToVolcano(t *testing.T) {
 	t.Parallel()
-	s := start(t, only).namespace(t, "volcano-system")
+	s := start(t, onlyVCJob).namespace(t, "volcano-system")
 	holder, ends := "vc-controllers-0", time.Now().Add(5*time.Second)
 	renewed := metav1.NewMicroTime(ends.Add(-time.Minute))
 	lease := &coordinationv1.Lease{
@@ -676,10 +675,10 @@ func TestVCJob_YieldsToVolcano(t *testing.T) {
 	}
 	s.stop()
 	s.must(s.Create(s.Context(), lease))
-	s.manage(only)
+	s.manage(onlyVCJob)
 	s.vcjob("theirs", nil, vctask("t", 1))
 	s.awaitPods("theirs-t-0")
 	if made := s.vcpods()[0].CreationTimestamp; made.Before(&metav1.Time{Time: ends.Truncate(time.Second)}) {
-		s.Errorf("it acted at %s, before Volcano's own controller was gone at %s", made, ends)
+		s.Errorf("it acted at %s, before the Lease of Volcano's controller expired at %s", made, ends)
 	}
 }
