@@ -198,17 +198,21 @@ func (m *Credential) notAfter() time.Time {
 	return m.current.Leaf.NotAfter
 }
 
-// untilRenewal returns the time until two thirds of the certificate's lifetime are over. It
-// has a lower bound, because with a wrong clock they may always be over.
-func (m *Credential) untilRenewal() time.Duration {
+// untilRenewal returns the time until the certificate is renewed.
+func (m *Credential) untilRenewal(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
 		return minRetryPause
 	}
-	c := m.current.Leaf
-	life := c.NotAfter.Sub(c.NotBefore)
-	return max(min(life/10, maxRetryPause), time.Until(c.NotBefore.Add(life*2/3)))
+	return renewalDelay(m.current.Leaf, now)
+}
+
+// renewalDelay returns the time until two thirds of a certificate's lifetime are over. It has
+// a lower bound, because with a wrong clock they may always be over.
+func renewalDelay(c *x509.Certificate, now time.Time) time.Duration {
+	lifetime := c.NotAfter.Sub(c.NotBefore)
+	return max(min(lifetime/10, maxRetryPause), c.NotBefore.Add(lifetime*2/3).Sub(now))
 }
 
 // The bounds of the pause between two requests.
@@ -232,7 +236,7 @@ func (m *Credential) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(m.untilRenewal()):
+		case <-time.After(m.untilRenewal(time.Now())):
 		}
 		_ = m.obtainCertificate(ctx) // ends only with ctx or a certificate
 	}

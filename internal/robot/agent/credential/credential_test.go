@@ -160,6 +160,25 @@ func TestRun_RenewsWithTheSameKey(t *testing.T) {
 	}
 }
 
+func TestRenewalDelay(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, test := range []struct {
+		name                string
+		lifetime, age, want time.Duration
+	}{
+		{"two thirds of the lifetime", 24 * time.Hour, 0, 16 * time.Hour},
+		{"what is left of them", 24 * time.Hour, 15 * time.Hour, time.Hour},
+		{"at least a minute", 24 * time.Hour, 20 * time.Hour, time.Minute},
+		{"at least a tenth of a short lifetime", time.Minute, time.Hour, 6 * time.Second},
+		{"more, if the robot's clock is slow", 24 * time.Hour, -time.Hour, 17 * time.Hour},
+	} {
+		c := &x509.Certificate{NotBefore: start, NotAfter: start.Add(test.lifetime)}
+		if got := renewalDelay(c, start.Add(test.age)); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
 func TestRenew_JoinsAgainIfTheRobotIsUnknown(t *testing.T) {
 	s := newServer(t)
 	m := open(t, s.config(t.TempDir()))
