@@ -11,16 +11,16 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
 
-const patience = 5 * time.Minute
+const waitTimeout = 5 * time.Minute
 
-// agentBench is an agent with a server that measures.
+// agentBench is an agent and a fake server that measures it.
 type agentBench struct {
 	t      testing.TB
 	robot  *realrobot.Robot
 	server *fakeserver.Server
 	next   int // number of the next task
 
-	mu      sync.Mutex           // guards what follows: reports arrive on the server's goroutine
+	mu      sync.Mutex           // guards the fields below: reports arrive on the server's goroutine
 	started map[string]time.Time // by the robot's clock, which is this machine's
 	ended   map[string]bool
 	failed  *wire.Status
@@ -58,7 +58,7 @@ func (b *agentBench) startTime(uid string) time.Time {
 // await blocks until ok, which is called with b.mu held, returns true.
 func (b *agentBench) await(what string, ok func() bool) {
 	b.t.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(waitTimeout); ; time.Sleep(time.Millisecond) {
 		b.mu.Lock()
 		failed := b.failed
 		done := ok()
@@ -69,7 +69,7 @@ func (b *agentBench) await(what string, ok func() bool) {
 		case done:
 			return
 		case time.Now().After(until):
-			b.t.Fatalf("%s: not within %v", what, patience)
+			b.t.Fatalf("timed out after %[2]v waiting for: %[1]s", what, waitTimeout)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (b *agentBench) dispatch(driver, command string, args ...string) string {
 	return uid
 }
 
-// measureLatencies are the times from the publication of a dispatch to the start of the
+// measureLatencies returns the times from the publication of a dispatch to the start of the
 // process, of one task after the other.
 func (b *agentBench) measureLatencies(driver string, n int) (took []time.Duration) {
 	for range n {
@@ -94,8 +94,8 @@ func (b *agentBench) measureLatencies(driver string, n int) (took []time.Duratio
 	return took
 }
 
-// measureRate is how many tasks a second are started when all are there at once, and how
-// many milliseconds of the processor each of them takes, to its end.
+// measureRate returns how many tasks are started per second when all are dispatched at once, and the
+// CPU time of each task in milliseconds.
 func (b *agentBench) measureRate(driver string, n int) (perS, cpuMs float64) {
 	used, began := cpuMS(b.t, b.robot.PID()), time.Now()
 	var uids []string
@@ -112,7 +112,7 @@ func (b *agentBench) measureRate(driver string, n int) (perS, cpuMs float64) {
 	return float64(n) / last.Sub(began).Seconds(), (cpuMS(b.t, b.robot.PID()) - used) / float64(n)
 }
 
-// startTasks has n tasks run, and returns when all do.
+// startTasks starts n tasks, and returns when all run.
 func (b *agentBench) startTasks(n int) {
 	var uids []string
 	for range n {

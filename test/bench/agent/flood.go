@@ -25,7 +25,7 @@ func (b *agentBench) measureIdle() (mb float64) {
 	}
 }
 
-// flood is what a task costs that writes to its log as fast as it can.
+// flood is the cost of a task that writes to its log as fast as possible.
 type flood struct {
 	MBPerS float64 `json:"flood_mb_per_s"`
 	RSSMB  float64 `json:"rss_mb_flood"`
@@ -33,15 +33,15 @@ type flood struct {
 	SlowestTaskMs float64 `json:"flood_slowest_task_ms"`
 }
 
-// measureFlood runs a task that writes so many bytes to its log, and others beside it.
+// measureFlood runs a task that writes this number of bytes to its log, and others at the same time.
 func (b *agentBench) measureFlood(bytes int64) (f flood) {
 	began := time.Now()
 	uid := b.dispatch("raw_exec", "/bin/sh", "-c", fmt.Sprintf("yes 'the arm is at 12.5 degrees and moves on' | head -c %d", bytes))
 	for !b.hasEnded(uid) {
-		asked := time.Now()
+		requestedAt := time.Now()
 		other := b.dispatch("raw_exec", "/bin/true")
 		b.await("the end of a task beside a flood", func() bool { return b.ended[other] })
-		f.SlowestTaskMs = max(f.SlowestTaskMs, float64(time.Since(asked).Microseconds())/1000)
+		f.SlowestTaskMs = max(f.SlowestTaskMs, float64(time.Since(requestedAt).Microseconds())/1000)
 		f.RSSMB = max(f.RSSMB, rssMB(b.t, b.robot.PID()))
 	}
 	f.MBPerS = float64(bytes) / 1e6 / time.Since(began).Seconds()

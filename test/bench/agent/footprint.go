@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// footprint is what an agent and its shims take.
+// footprint is the memory, goroutines and threads of an agent and its shims.
 type footprint struct {
 	RSSIdleMB    float64 `json:"rss_mb_idle"`
 	RSSRunningMB float64 `json:"rss_mb_1000_tasks"`
@@ -24,7 +24,7 @@ type footprint struct {
 	ShimPSSMB    float64 `json:"shim_pss_mb"`
 }
 
-// settle is what the agent gets to come to rest after so many starts.
+// settle is the time that the agent gets to return memory after many starts.
 const settle = 5 * time.Second
 
 // measureFootprint measures with n tasks running. It ends the agent.
@@ -34,7 +34,7 @@ func (b *agentBench) measureFootprint(n int) (f footprint) {
 	pid := b.robot.PID()
 	f.RSSRunningMB = rssMB(b.t, pid)
 	f.Threads = int(statusField(b.t, pid, "Threads"))
-	shims := slices.DeleteFunc(childrenOf(pid), isSpareShim)
+	shims := slices.DeleteFunc(childrenOf(pid), isWarmShim)
 	if len(shims) != n {
 		b.t.Errorf("%d shims run, want %d", len(shims), n)
 	}
@@ -48,7 +48,7 @@ func (b *agentBench) measureFootprint(n int) (f footprint) {
 
 var goroutine = regexp.MustCompile(`(?m)^goroutine [1-9]\d* `)
 
-// countGoroutines has the agent write down all of them, which ends it.
+// countGoroutines counts the goroutines that the agent prints after SIGQUIT, which ends it.
 func (b *agentBench) countGoroutines() int {
 	b.robot.StopWithSignal(syscall.SIGQUIT)
 	return len(goroutine.FindAll(b.robot.ReadLog(), -1))
@@ -56,21 +56,20 @@ func (b *agentBench) countGoroutines() int {
 
 func rssMB(t testing.TB, pid int) float64 { return statusField(t, pid, "VmRSS") / 1000 }
 
-// statusField is a number in /proc/PID/status; those with a unit are in kB.
+// statusField returns a number in /proc/PID/status; those with a unit are in kB.
 func statusField(t testing.TB, pid int, name string) float64 {
 	t.Helper()
 	return readField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
 }
 
-// cpuMS is what a process and all that it has waited for have used, in milliseconds
-// of a processor.
+// cpuMS returns the CPU time of a process and of the children that it has waited for, in milliseconds.
 func cpuMS(t testing.TB, pid int) (ms float64) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Four times in hundredths of a second, from the 12th field behind the name on.
+	// Four times in hundredths of a second, from the 12th field after the name.
 	for _, field := range strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[11:15] {
 		ticks, _ := strconv.ParseFloat(field, 64)
 		ms += 10 * ticks
@@ -78,7 +77,7 @@ func cpuMS(t testing.TB, pid int) (ms float64) {
 	return ms
 }
 
-// pssMB is the resident memory of a process, shared pages by halves, thirds …
+// pssMB returns the proportional resident memory of a process.
 func pssMB(t testing.TB, pid int) float64 {
 	t.Helper()
 	return readField(t, filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"), "Pss") / 1000
@@ -102,20 +101,20 @@ func readField(t testing.TB, path, name string) float64 {
 	return 0
 }
 
-// isSpareShim reports whether a process is a shim without a task: its command line has room for a
-// name, and none there.
-func isSpareShim(pid int) bool {
+// isWarmShim reports whether a process is a warm shim: its command line has room for the name of a
+// task, but none in it.
+func isWarmShim(pid int) bool {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.HasSuffix(line, []byte("  \x00"))
 }
 
-// childrenOf are the processes that a process has started.
+// childrenOf returns the child processes of a process.
 func childrenOf(pid int) (pids []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
-		for _, word := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
 			}
 		}

@@ -1,6 +1,6 @@
-// The program bench/agent measures what a task costs on a robot: from its dispatch
-// to the start of its process, in starts a second, and in memory, beside bare fork
-// and exec in the same run.
+// The program bench/agent measures the cost of a task on a robot: the time from its dispatch to the
+// start of its process, starts per second and memory, compared with bare fork and exec in the same
+// run.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 var (
 	single  = flag.Int("latency-tasks", 300, "tasks to start one at a time, with each driver")
-	burst   = flag.Int("burst-tasks", 500, "tasks to start as fast as it goes, with each driver")
+	burst   = flag.Int("burst-tasks", 500, "tasks to start as fast as possible, with each driver")
 	running = flag.Int("running-tasks", 1000, "tasks that run while memory is measured")
 	flooded = flag.Int64("flood-bytes", 64<<20, "bytes that a task writes to its log as fast as it can")
 )
@@ -29,8 +29,8 @@ func main() {
 	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
-// result is the last line of the output. What bears no driver's name is of raw_exec,
-// which does no more than fork and exec does.
+// result is the last line of the output. Fields without the name of a driver are of raw_exec, which
+// only forks and executes.
 type result struct {
 	StartP50Ms     float64 `json:"start_p50_ms"`
 	StartP99Ms     float64 `json:"start_p99_ms"`
@@ -41,7 +41,7 @@ type result struct {
 	StartsPerS     float64 `json:"starts_per_s"`
 	ExecStartsPerS float64 `json:"exec_starts_per_s"`
 	ForkExecPerS   float64 `json:"forkexec_per_s"`
-	// CPUMs is what agent, shim and task take of the processor, for each task.
+	// CPUMs is the CPU time of agent, shim and task, for each task.
 	CPUMs     float64 `json:"cpu_ms"`
 	ExecCPUMs float64 `json:"exec_cpu_ms"`
 	footprint
@@ -81,15 +81,14 @@ func printResult(r result) {
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// percentiles are the 50th and the 99th, in milliseconds.
+// percentiles returns the 50th and the 99th percentile in milliseconds.
 func percentiles(took []time.Duration) (p50, p99 float64) {
 	slices.Sort(took)
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return ms(took[len(took)/2]), ms(took[len(took)*99/100])
 }
 
-// measureForks measures bare fork and exec, up to the moment at which the kernel has taken
-// on the program.
+// measureForks measures bare fork and exec, until the kernel has started the program.
 func measureForks(t testing.TB, n int) (took []time.Duration) {
 	for range n {
 		cmd := exec.Command("/bin/true")
@@ -103,7 +102,7 @@ func measureForks(t testing.TB, n int) (took []time.Duration) {
 	return took
 }
 
-// measureForkRate is how many such programs a loop runs in a second, one after the other.
+// measureForkRate returns how many such programs a loop runs per second, one after the other.
 func measureForkRate(t testing.TB, n int) float64 {
 	began := time.Now()
 	measureForks(t, n)

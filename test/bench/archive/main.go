@@ -1,5 +1,5 @@
 // The program bench/archive measures the archive: how many finished jobs of ten tasks it
-// records a second, and how long its questions take once it is full, on SQLite and, where it is
+// records per second, and how long queries take once it is full, on SQLite and, where it is
 // installed, on PostgreSQL.
 package main
 
@@ -23,10 +23,10 @@ import (
 )
 
 var (
-	jobs  = flag.Int("jobs", 100_000, "jobs of ten tasks to fill the archive with")
-	timed = flag.Int("timed", 2000, "jobs of those to record one by one, as a manager does, and to take the time of")
-	asked = flag.Int("asked", 40, "times to ask each question")
-	seed  = flag.Uint64("seed", 1, "seed of what is recorded")
+	jobs    = flag.Int("jobs", 100_000, "jobs of ten tasks to fill the archive with")
+	timed   = flag.Int("timed", 2000, "jobs of those that are recorded one by one, as a manager does, and timed")
+	repeats = flag.Int("asked", 40, "repetitions of each query")
+	seed    = flag.Uint64("seed", 1, "seed of the random content")
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// result is the last line of the output. p50 and p99 are of all questions on SQLite.
+// result is the last line of the output. p50 and p99 are of all queries on SQLite.
 type result struct {
 	Rows         int     `json:"rows"`
 	P50          float64 `json:"p50_ms"`
@@ -74,7 +74,7 @@ func runBenchmark(t testing.TB) {
 	json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// measured is one archive: times of all questions in milliseconds.
+// measured has the times of all queries of one archive in milliseconds.
 type measured struct {
 	jobsPerS float64
 	took     []float64
@@ -101,9 +101,9 @@ func measureArchive(t testing.TB, name, address string) measured {
 	fmt.Printf("\n%s: %d tasks with an attempt each; the first %d jobs went in one by one, %.0f a second\n", name, *jobs*tasksOfJob, min(*timed, *jobs), m.jobsPerS)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "question\tp50 ms\tslowest ms\t")
-	for _, q := range listQuestions(context.Background(), store, random) {
+	for _, q := range listQueries(context.Background(), store, random) {
 		var took []float64
-		for range *asked {
+		for range *repeats {
 			at := time.Now()
 			if err := q.ask(); err != nil {
 				t.Fatal(err)
@@ -117,7 +117,7 @@ func measureArchive(t testing.TB, name, address string) measured {
 	return m
 }
 
-// fillArchive records all jobs, and returns how many of the timed ones went in a second.
+// fillArchive records all jobs, and returns how many of the timed ones were recorded per second.
 func fillArchive(t testing.TB, store *archive.Store, random *rand.Rand) (perS float64) {
 	start := time.Now()
 	first := min(*timed, *jobs)
@@ -141,46 +141,46 @@ func recordObjects(t testing.TB, store *archive.Store, objects []archive.Object)
 	}
 }
 
-// question is what a page asks.
-type question struct {
+// query is a query of a page.
+type query struct {
 	name string
 	ask  func() error
 }
 
-// questioner asks the archive what the pages of the console ask, with random names and days.
-type questioner struct {
+// querySet has the queries of the pages of the console, with random names and days.
+type querySet struct {
 	store  *archive.Store
 	random *rand.Rand
 }
 
-// listQuestions returns the questions of all pages, unfiltered and filtered.
-func listQuestions(ctx context.Context, s *archive.Store, random *rand.Rand) []question {
-	q := questioner{s, random}
-	return slices.Concat(q.listQuestions(ctx), q.pageQuestions(ctx), q.statisticsQuestions(ctx))
+// listQueries returns the queries of all pages, unfiltered and filtered.
+func listQueries(ctx context.Context, s *archive.Store, random *rand.Rand) []query {
+	q := querySet{s, random}
+	return slices.Concat(q.listQueries(ctx), q.pageQueries(ctx), q.statisticsQueries(ctx))
 }
 
-func (q questioner) randomJob() string { return fmt.Sprintf("job-%d", q.random.IntN(*jobs)) }
+func (q querySet) randomJob() string { return fmt.Sprintf("job-%d", q.random.IntN(*jobs)) }
 
-func (q questioner) randomTemplate() string { return templateName(q.random.IntN(templates)) }
+func (q querySet) randomTemplate() string { return templateName(q.random.IntN(templates)) }
 
-func (q questioner) randomDay() (since, until time.Time) {
+func (q querySet) randomDay() (since, until time.Time) {
 	since = noon.Add(time.Duration(q.random.IntN(days)) * 24 * time.Hour)
 	return since, since.Add(24 * time.Hour)
 }
 
-// listQuestions returns the questions of the lists of jobs and tasks.
-func (q questioner) listQuestions(ctx context.Context) []question {
-	list := func(name string, filter func() archive.Filter) question {
-		return question{name, func() error { _, err := q.store.List(ctx, filter()); return err }}
+// listQueries returns the queries of the lists of jobs and tasks.
+func (q querySet) listQueries(ctx context.Context) []query {
+	list := func(name string, filter func() archive.Filter) query {
+		return query{name, func() error { _, err := q.store.List(ctx, filter()); return err }}
 	}
-	tasks := func(name string, narrow func(*archive.Filter)) question {
+	tasks := func(name string, narrow func(*archive.Filter)) query {
 		return list(name, func() archive.Filter {
 			f := archive.Filter{Kind: archive.Task}
 			narrow(&f)
 			return f
 		})
 	}
-	return []question{
+	return []query{
 		tasks("list tasks", func(*archive.Filter) {}),
 		tasks("list failed tasks of a namespace", func(f *archive.Filter) { f.Namespaces, f.Phase = []string{"hall"}, "failed" }),
 		tasks("list tasks of two namespaces", func(f *archive.Filter) { f.Namespaces = []string{"hall", "yard"} }),
@@ -194,9 +194,9 @@ func (q questioner) listQuestions(ctx context.Context) []question {
 	}
 }
 
-// pageQuestions returns the questions of the pages of one task and of one robot.
-func (q questioner) pageQuestions(ctx context.Context) []question {
-	return []question{
+// pageQueries returns the queries of the pages of one task and of one robot.
+func (q querySet) pageQueries(ctx context.Context) []query {
+	return []query{
 		{"page of a task, with its transitions", func() error {
 			o, err := q.store.FindByName(ctx, archive.Task, "hall", q.randomJob()+"-g-3")
 			if err == nil {
@@ -216,8 +216,8 @@ func (q questioner) pageQuestions(ctx context.Context) []question {
 	}
 }
 
-// statisticsQuestions returns the questions of the statistics, for each span.
-func (q questioner) statisticsQuestions(ctx context.Context) (all []question) {
+// statisticsQueries returns the queries of the statistics, for each span.
+func (q querySet) statisticsQueries(ctx context.Context) (all []query) {
 	spans := []struct {
 		name string
 		span func() archive.Span
@@ -232,8 +232,8 @@ func (q questioner) statisticsQuestions(ctx context.Context) (all []question) {
 	}
 	for _, s := range spans {
 		all = append(all,
-			question{"most failing" + s.name, func() error { _, _, err := q.store.MostFailing(ctx, s.span()); return err }},
-			question{"durations of steps" + s.name, func() error { _, _, err := q.store.StepTimes(ctx, archive.Task, s.span()); return err }})
+			query{"most failing" + s.name, func() error { _, _, err := q.store.MostFailing(ctx, s.span()); return err }},
+			query{"durations of steps" + s.name, func() error { _, _, err := q.store.StepTimes(ctx, archive.Task, s.span()); return err }})
 	}
 	return all
 }
@@ -241,7 +241,7 @@ func (q questioner) statisticsQuestions(ctx context.Context) (all []question) {
 func randomRobot(random *rand.Rand) string { return fmt.Sprintf("robot-%d", random.IntN(robots)) }
 func templateName(n int) string            { return fmt.Sprintf("template-%d", n) }
 
-// newJob is the one of that number in the month, with its group and tasks.
+// newJob returns the n-th job of the month, with its group and tasks.
 func newJob(random *rand.Rand, n int) []archive.Object {
 	name := fmt.Sprintf("job-%d", n)
 	start := noon.Add(time.Duration(n)*days*24*time.Hour/time.Duration(*jobs) + time.Duration(random.Int64N(int64(time.Hour))))

@@ -18,32 +18,31 @@ import (
 )
 
 const (
-	// onTheWay is how many messages of one robot wait for the broker's answer.
-	onTheWay = 16
-	// steadyRate is what all robots send together, in a second, while latency is
-	// measured.
+	// maxUnacknowledged is how many messages of one robot wait for the broker's answer.
+	maxUnacknowledged = 16
+	// steadyRate is the number of messages per second of all robots while latency is measured.
 	steadyRate = 500
-	// payloadSize is about that of a heartbeat or a report.
+	// payloadSize is the approximate size of a heartbeat or a report.
 	payloadSize = 256
 )
 
 // peer is one client.
 type peer struct {
-	conn net.Conn
-	in   *bufio.Reader
+	conn      net.Conn
+	connected *bufio.Reader
 
 	mu  sync.Mutex // of writing
 	out bytes.Buffer
 }
 
-// connectPeer connects one who listens to these filters.
+// connectPeer connects a client and subscribes to these filters.
 func (b *target) connectPeer(name string, filters ...string) (*peer, error) {
 	conn, err := b.dial(name)
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{conn: conn, in: bufio.NewReader(conn)}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	p := &peer{conn: conn, connected: bufio.NewReader(conn)}
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	window := uint16(1000)
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: name, CleanStart: true, Properties: &packets.Properties{ReceiveMaximum: &window}}
 	if err := p.request(c, packets.CONNACK); err != nil {
@@ -61,7 +60,7 @@ func (b *target) connectPeer(name string, filters ...string) (*peer, error) {
 	return p, conn.SetDeadline(time.Time{})
 }
 
-// send writes a packet at once: in pieces it would be as many TLS records.
+// send writes a packet at once: each write would be a TLS record.
 func (p *peer) send(c packets.Packet) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +89,7 @@ func (p *peer) request(c packets.Packet, answer byte) error {
 		ok = ok && slices.Max(a.Reasons) < 0x80
 	}
 	if !ok {
-		return fmt.Errorf("answered with %s", pk)
+		return fmt.Errorf("unexpected response %s", pk)
 	}
 	return nil
 }
@@ -99,7 +98,7 @@ func (p *peer) request(c packets.Packet, answer byte) error {
 // subscription before it acknowledges the subscription (MQTT 5, section 3.8.4).
 func (p *peer) readAnswer() (*packets.ControlPacket, error) {
 	for {
-		pk, err := packets.ReadPacket(p.in)
+		pk, err := packets.ReadPacket(p.connected)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +112,7 @@ func (p *peer) readAnswer() (*packets.ControlPacket, error) {
 	}
 }
 
-// acknowledge frees the place of a message in the receive window.
+// acknowledge frees the slot of a message in the receive window.
 func (p *peer) acknowledge(m *packets.Publish) error {
 	if m.QoS == 0 {
 		return nil
@@ -121,13 +120,13 @@ func (p *peer) acknowledge(m *packets.Publish) error {
 	return p.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
 }
 
-// listener is the server: it counts what arrives, and how late.
+// listener is the server: it counts messages and records their latencies.
 type listener struct {
 	*peer
 	count atomic.Int64
 
-	mu   sync.Mutex
-	late []time.Duration
+	mu        sync.Mutex
+	latencies []time.Duration
 }
 
 func (b *target) startListener() *listener {
@@ -142,7 +141,7 @@ func (b *target) startListener() *listener {
 
 func (l *listener) readMessages() {
 	for {
-		pk, err := packets.ReadPacket(l.in)
+		pk, err := packets.ReadPacket(l.connected)
 		if err != nil {
 			return
 		}
@@ -153,7 +152,7 @@ func (l *listener) readMessages() {
 		l.count.Add(1)
 		sent := time.Unix(0, int64(binary.BigEndian.Uint64(m.Payload)))
 		l.mu.Lock()
-		l.late = append(l.late, time.Since(sent))
+		l.latencies = append(l.latencies, time.Since(sent))
 		l.mu.Unlock()
 		if l.acknowledge(m) != nil {
 			return
@@ -161,20 +160,20 @@ func (l *listener) readMessages() {
 	}
 }
 
-// startTalker sends messages of one robot until the time is over, one each so often.
-// Zero: as fast as they are acknowledged.
-func (b *target) startTalker(id string, every time.Duration, over <-chan struct{}, all *sync.WaitGroup) {
+// startPublisher sends messages of one robot until done is closed, one in each interval. If every is 0,
+// as fast as they are acknowledged.
+func (b *target) startPublisher(id string, every time.Duration, done <-chan struct{}, all *sync.WaitGroup) {
 	p, err := b.connectPeer(id)
 	if err != nil {
 		b.t.Fatalf("%s: %s: %v", b.name, id, err)
 	}
-	places := make(chan struct{}, onTheWay)
+	slots := make(chan struct{}, maxUnacknowledged)
 	go func() {
 		for {
-			if _, err := packets.ReadPacket(p.in); err != nil {
+			if _, err := packets.ReadPacket(p.connected); err != nil {
 				return
 			}
-			<-places
+			<-slots
 		}
 	}()
 	all.Go(func() {
@@ -190,13 +189,13 @@ func (b *target) startTalker(id string, every time.Duration, over <-chan struct{
 			if tick != nil {
 				select {
 				case <-tick:
-				case <-over:
+				case <-done:
 					return
 				}
 			}
 			select {
-			case places <- struct{}{}:
-			case <-over:
+			case slots <- struct{}{}:
+			case <-done:
 				return
 			}
 			binary.BigEndian.PutUint64(payload, uint64(time.Now().UnixNano()))
@@ -208,46 +207,45 @@ func (b *target) startTalker(id string, every time.Duration, over <-chan struct{
 	})
 }
 
-// measureRun lets all robots talk for so long, and returns what the server has heard.
-func (b *target) measureRun(every, long time.Duration) (persecond float64, late []time.Duration) {
+// measureRun lets all robots publish for a duration, and returns the rate and the latencies.
+func (b *target) measureRun(every, duration time.Duration) (persecond float64, latencies []time.Duration) {
 	l := b.startListener()
 	defer l.conn.Close()
-	over := make(chan struct{})
+	done := make(chan struct{})
 	var all sync.WaitGroup
 	for _, id := range robotIDs(*robots) {
-		b.startTalker(id, every, over, &all)
+		b.startPublisher(id, every, done, &all)
 	}
 	first, began := l.count.Load(), time.Now()
-	time.Sleep(long)
+	time.Sleep(duration)
 	persecond = float64(l.count.Load()-first) / time.Since(began).Seconds()
-	close(over)
+	close(done)
 	all.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.late) == 0 {
-		b.t.Fatalf("%s: the server hears nothing", b.name)
+	if len(l.latencies) == 0 {
+		b.t.Fatalf("%s: the server received no messages", b.name)
 	}
-	return persecond, slices.Clone(l.late)
+	return persecond, slices.Clone(l.latencies)
 }
 
-// measureThroughput is how many messages a second get through.
-func (b *target) measureThroughput(long time.Duration) float64 {
-	rate, _ := b.measureRun(0, long)
+// measureThroughput returns the number of messages per second.
+func (b *target) measureThroughput(duration time.Duration) float64 {
+	rate, _ := b.measureRun(0, duration)
 	return rate
 }
 
-// measureLatency is the 99th percentile of the time from robot to server under a load
-// that the broker can bear, in milliseconds.
-func (b *target) measureLatency(long time.Duration) float64 {
-	_, late := b.measureRun(time.Second*time.Duration(*robots)/steadyRate, long)
-	slices.Sort(late)
-	return float64(late[len(late)*99/100].Microseconds()) / 1000
+// measureLatency returns the 99th percentile of the time from robot to server under a steady load, in
+// milliseconds.
+func (b *target) measureLatency(duration time.Duration) float64 {
+	_, latencies := b.measureRun(time.Second*time.Duration(*robots)/steadyRate, duration)
+	slices.Sort(latencies)
+	return float64(latencies[len(latencies)*99/100].Microseconds()) / 1000
 }
 
-// connectRobots connects so many robots at once, each listening to all that is its own,
-// and tells how long that took.
+// connectRobots connects n robots at once, with their subscriptions, and returns how long that took.
 func (b *target) connectRobots(n int) (*sync.Map, time.Duration) {
-	var in sync.Map
+	var connected sync.Map
 	var all sync.WaitGroup
 	began := time.Now()
 	for _, id := range robotIDs(n) {
@@ -257,35 +255,35 @@ func (b *target) connectRobots(n int) (*sync.Map, time.Duration) {
 				b.t.Errorf("%s: %s: %v", b.name, id, err)
 				return
 			}
-			in.Store(id, p)
+			connected.Store(id, p)
 		})
 	}
 	all.Wait()
-	return &in, time.Since(began)
+	return &connected, time.Since(began)
 }
 
-func disconnectRobots(in *sync.Map) {
-	in.Range(func(_, p any) bool {
+func disconnectRobots(connected *sync.Map) {
+	connected.Range(func(_, p any) bool {
 		_ = p.(*peer).conn.Close()
 		return true
 	})
 }
 
-// measureReconnect is how long it takes until so many robots are back and listen.
+// measureReconnect returns how long it takes until n robots have reconnected and subscribed.
 func (b *target) measureReconnect(n int) time.Duration {
-	in, took := b.connectRobots(n)
-	disconnectRobots(in)
+	connected, took := b.connectRobots(n)
+	disconnectRobots(connected)
 	return took
 }
 
-// measureMemory is what the broker has for each of so many robots that stay connected,
-// in kB: right after they have come, and without the garbage of that.
+// measureMemory returns the memory of the broker for each of n connected robots, in kB: right after
+// they have connected, and after a garbage collection.
 func (b *target) measureMemory(n int) (atFirst, held float64) {
 	each := func(more int) float64 { return float64(more) / float64(n) / 1024 }
 	b.collectGarbage()
 	before := b.process.RSS()
-	in, _ := b.connectRobots(n)
-	defer disconnectRobots(in)
+	connected, _ := b.connectRobots(n)
+	defer disconnectRobots(connected)
 	atFirst = each(b.process.RSS() - before)
 	b.collectGarbage()
 	return atFirst, each(b.process.RSS() - before)

@@ -1,7 +1,7 @@
-// The program bench/broker measures what certificates and rules cost: messages a
-// second, their latency and memory a connection, of the embedded broker and of
-// Mosquitto, with and without; and how fast a thousand robots come back, beside
-// as many bare TLS handshakes.
+// The program bench/broker measures the cost of certificates and permissions: messages per second,
+// their latency and the memory of a connection, of the embedded broker and of Mosquitto, with and
+// without them. It also measures how fast a thousand robots reconnect, compared with as many bare TLS
+// handshakes.
 package main
 
 import (
@@ -20,10 +20,10 @@ import (
 
 var (
 	robots = flag.Int("robots", 50, "robots that send messages")
-	idle   = flag.Int("idle", 1000, "robots that only stay connected while memory is measured, and that come back at once")
+	idle   = flag.Int("idle", 1000, "idle robots that are connected while memory is measured, and that reconnect at once")
 	lasts  = flag.Duration("for", 3*time.Second, "how long each round sends messages")
-	rounds = flag.Int("rounds", 3, "rounds of each broker, in turn; the medians count")
-	serve  = flag.String("serve", "", "for the program itself: be the embedded broker, with the files of this directory")
+	rounds = flag.Int("rounds", 3, "rounds of each broker, in turn; the result has the medians")
+	serve  = flag.String("serve", "", "internal: run the embedded broker with the files in this directory")
 )
 
 func main() {
@@ -34,18 +34,17 @@ func main() {
 	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
-// result is the last line of the output. What bears no broker's name is of the
-// embedded one.
+// result is the last line of the output. Fields without the name of a broker are of the embedded one.
 type result struct {
 	MsgsPlain     float64 `json:"msgs_per_s_plain"`
 	MsgsMTLS      float64 `json:"msgs_per_s_mtls_acl"`
 	Ratio         float64 `json:"ratio"`
-	P99Ms         float64 `json:"p99_ms"` // with certificates and rules, under a steady load
+	P99Ms         float64 `json:"p99_ms"` // with certificates and permissions, under a steady load
 	P99PlainMs    float64 `json:"p99_plain_ms"`
-	KBConn        float64 `json:"kb_per_conn"`          // with certificates and rules
-	KBConnFirst   float64 `json:"kb_per_conn_at_first"` // the garbage of 1000 that came at once included
+	KBConn        float64 `json:"kb_per_conn"`          // with certificates and permissions
+	KBConnFirst   float64 `json:"kb_per_conn_at_first"` // including the garbage of 1000 concurrent connects
 	KBConnPlain   float64 `json:"kb_per_conn_plain"`
-	Storm         float64 `json:"storm_1000_s"` // for a thousand, if -idle says otherwise too
+	Storm         float64 `json:"storm_1000_s"` // for a thousand, whatever -idle is
 	Handshakes    float64 `json:"handshakes_per_s"`
 	StormFloor    float64 `json:"storm_floor_s"` // of a thousand bare handshakes
 	MosquittoMsgs float64 `json:"mosquitto_msgs_per_s_plain"`
@@ -94,12 +93,12 @@ func median(v []float64) float64 {
 
 func printResult(t testing.TB, brokers []*target, all []figures, handshakes float64, load string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tmessages/s\tp99 ms\tkB a connection\tat first\ts for 1000 to come back\t")
+	fmt.Fprintln(w, "\tmessages/s\tp99 ms\tkB per connection\tat first\ts for 1000 to reconnect\t")
 	for i, b := range brokers {
 		fmt.Fprintf(w, "%s\t%.0f\t%.1f\t%.1f\t%.1f\t%.2f\t\n", b.name, median(all[i].rates), median(all[i].p99s), all[i].kb, all[i].kbAtFirst, median(all[i].storms))
 	}
 	w.Flush()
-	fmt.Printf("\nbare TLS handshakes: %.0f a second, 1000 in %.2f s; client and broker share this machine\nload average before: %s\n\n", handshakes, 1000/handshakes, load)
+	fmt.Printf("\nbare TLS handshakes: %.0f per second, 1000 in %.2f s; client and broker share this machine\nload average before: %s\n\n", handshakes, 1000/handshakes, load)
 	plain, secure, other, otherSecure := &all[0], &all[1], &all[2], &all[3]
 	r := result{
 		MsgsPlain: median(plain.rates), MsgsMTLS: median(secure.rates), Ratio: median(secure.rates) / median(plain.rates),

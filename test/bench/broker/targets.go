@@ -25,16 +25,15 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-const patience = time.Minute
+const waitTimeout = time.Minute
 
-// setup is what all brokers share: who vouches, and the certificates of all
-// robots.
+// setup has what all brokers share: the CA, and the certificates of all robots.
 type setup struct {
 	t     testing.TB
 	ca    *testca.Authority
 	dir   string // ca.crt, tls.crt, tls.key
 	certs map[string]*tls.Certificate
-	bare  string // address that does handshakes and nothing else
+	bare  string // address that only completes handshakes
 }
 
 func newSetup(t testing.TB) *setup {
@@ -53,8 +52,8 @@ func robotIDs(n int) (ids []string) {
 	return ids
 }
 
-// clientTLS is how one shows its certificate. There are no sessions to resume:
-// every handshake is a whole one.
+// clientTLS returns the configuration of a client with a certificate. Sessions are not resumed: every
+// handshake is complete.
 func (w *setup) clientTLS(name string) *tls.Config {
 	return &tls.Config{RootCAs: w.ca.CertPool(), Certificates: []tls.Certificate{*w.certs[name]}, MinVersion: tls.VersionTLS13}
 }
@@ -66,12 +65,12 @@ type target struct {
 	secure  bool
 	address string
 	process *testkit.Process
-	// collects garbage, when it is asked to.
+	// collects garbage on request.
 	collects bool
 }
 
 func (b *target) dial(name string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: patience}
+	d := &net.Dialer{Timeout: waitTimeout}
 	if !b.secure {
 		return d.Dial("tcp", b.address)
 	}
@@ -87,7 +86,7 @@ func embeddedTarget(w *setup, secure bool) *target {
 	b := &target{setup: w, name: "embedded", secure: secure, collects: true, process: testkit.NewProcess(w.t, self, "-serve", w.dir)}
 	b.process.Start()
 	var plain, tls string
-	testkit.Eventually(w.t, patience, "the embedded broker says where it is", func() bool {
+	testkit.Eventually(w.t, waitTimeout, "the embedded broker says where it is", func() bool {
 		n, _ := fmt.Sscan(string(b.process.ReadLog()), &plain, &tls, &w.bare)
 		return n == 3
 	})
@@ -99,20 +98,20 @@ func embeddedTarget(w *setup, secure bool) *target {
 	return b
 }
 
-// collectGarbage has a broker that collects garbage do that now.
+// collectGarbage makes a broker that can do so collect garbage now.
 func (b *target) collectGarbage() {
 	if !b.collects {
 		return
 	}
 	before := len(b.process.ReadLog())
 	b.process.Signal(syscall.SIGUSR1)
-	testkit.Eventually(b.t, patience, "garbage is collected", func() bool { return len(b.process.ReadLog()) > before })
+	testkit.Eventually(b.t, waitTimeout, "garbage is collected", func() bool { return len(b.process.ReadLog()) > before })
 }
 
 // identities takes the identity of a client from its certificate.
 type identities struct{}
 
-// Authenticate is of broker.Authority.
+// Authenticate implements broker.Authenticator.
 func (identities) Authenticate(p broker.Peer) (broker.Identity, error) {
 	if p.Certificate == nil {
 		return broker.Identity{}, errors.New("no certificate")
@@ -124,8 +123,8 @@ func (identities) Authenticate(p broker.Peer) (broker.Identity, error) {
 	return broker.Identity{Name: name, Role: acl.Robot}, nil
 }
 
-// serveEmbedded is the process of the embedded broker: one without anything, one
-// with certificates and rules, and a listener that shakes hands and hangs up.
+// serveEmbedded runs the embedded brokers: one without access control, one with certificates and
+// permissions, and a listener that completes a TLS handshake and closes the connection.
 func serveEmbedded(t testing.TB, dir string) {
 	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err != nil {
@@ -137,7 +136,7 @@ func serveEmbedded(t testing.TB, dir string) {
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	plain := broker.New(broker.Config{Listen: "127.0.0.1:0"})
-	// As fast as it goes is faster than robots may be.
+	// The benchmark exceeds the rate limit of robots.
 	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authenticator: identities{}, Limits: broker.Limits{PacketRate: 1e9, PacketBurst: 1e9, ConnectRate: 1e9, ConnectBurst: 1e9}})
 	if err := errors.Join(plain.Start(context.Background()), secure.Start(context.Background())); err != nil {
 		t.Fatal(err)
@@ -170,19 +169,19 @@ func shakeHands(l net.Listener) {
 	}
 }
 
-// measureHandshakes is how long so many take, all at once.
+// measureHandshakes returns how long n concurrent handshakes take.
 func (w *setup) measureHandshakes(n int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
 	for _, id := range robotIDs(n) {
 		all.Go(func() {
-			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", w.bare, w.clientTLS(id))
+			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", w.bare, w.clientTLS(id))
 			if err != nil {
 				w.t.Errorf("handshake: %v", err)
 				return
 			}
 			defer conn.Close()
-			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			_ = conn.SetReadDeadline(time.Now().Add(waitTimeout))
 			if _, err := conn.Read(make([]byte, 1)); err != nil {
 				w.t.Errorf("handshake: %v", err)
 			}
@@ -224,11 +223,11 @@ func mosquittoTarget(w *setup, secure bool) *target {
 	}
 	bin, err := exec.LookPath("mosquitto")
 	if err != nil {
-		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+		bin = "/usr/sbin/mosquitto" // may not be in PATH
 	}
 	b.process = testkit.NewProcess(w.t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
 	b.process.Start()
-	testkit.Eventually(w.t, patience, "mosquitto listens", func() bool {
+	testkit.Eventually(w.t, waitTimeout, "mosquitto listens", func() bool {
 		conn, err := b.dial(mosquitto.ServerName)
 		if err != nil {
 			return false

@@ -1,6 +1,6 @@
-// The program bench/events measures how long it takes from the exit of a process on a robot
-// until people see it: in the events that a hundred readers follow, and in the page of a
-// browser, all on a real system on this machine.
+// The program bench/events measures the time from the exit of a process on a robot until users see
+// it: in the event streams of a hundred readers, and in a page in a browser. It runs a real system on
+// this machine.
 package main
 
 import (
@@ -54,24 +54,24 @@ func main() {
 	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
-// stand is what is measured on.
-type stand struct {
+// bench is the system under test, with the measured times.
+type bench struct {
 	testing.TB
 	up *testkit.Up
 	client.Client
 	token string
 
 	mu sync.Mutex
-	// finished is when each task's process ended, by the robot, which is this machine.
+	// finished is when the process of each task ended, by the clock of this machine.
 	finished map[string]time.Time
-	// heard is when each reader was told so; shown is when the page did so.
-	heard map[string][]time.Time
-	shown map[string]time.Time
+	// receivedAt is when each reader received the event; shownAt is when the page showed it.
+	receivedAt map[string][]time.Time
+	shownAt    map[string]time.Time
 }
 
 func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots=4", "--without=node")
-	s := &stand{TB: t, up: up, Client: testkit.NewClient(t, up.RESTConfig()), finished: map[string]time.Time{}, heard: map[string][]time.Time{}, shown: map[string]time.Time{}}
+	s := &bench{TB: t, up: up, Client: testkit.NewClient(t, up.RESTConfig()), finished: map[string]time.Time{}, receivedAt: map[string][]time.Time{}, shownAt: map[string]time.Time{}}
 	s.token = s.createViewer()
 	for range *readers {
 		s.followEvents()
@@ -80,12 +80,12 @@ func runBenchmark(t testing.TB) {
 	for n := range *rounds {
 		s.runJob(n)
 	}
-	testkit.Eventually(t, time.Minute, "all have heard of all, and the page has shown them", s.isComplete)
+	testkit.Eventually(t, time.Minute, "all readers have received all events, and the page has shown them", s.isComplete)
 	s.printResult()
 }
 
-// createViewer makes a token that may see everything.
-func (s *stand) createViewer() string {
+// createViewer creates a token that may read everything.
+func (s *bench) createViewer() string {
 	ctx := context.Background()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "viewer"}}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -101,7 +101,7 @@ func (s *stand) createViewer() string {
 	if err := s.SubResource("token").Create(ctx, account, &request); err != nil {
 		s.Fatal(err)
 	}
-	// view is aggregated, which takes a moment.
+	// The ClusterRole view is aggregated with a delay.
 	testkit.Eventually(s, time.Minute, "the viewer may see tasks", func() bool {
 		answer := s.sendRequest(request.Status.Token, "/api/v1/objects/tasks")
 		defer answer.Body.Close()
@@ -110,7 +110,7 @@ func (s *stand) createViewer() string {
 	return request.Status.Token
 }
 
-func (s *stand) sendRequest(token, path string) *http.Response {
+func (s *bench) sendRequest(token, path string) *http.Response {
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.up.ConsoleURL+path, nil)
 	if err != nil {
 		s.Fatal(err)
@@ -123,15 +123,15 @@ func (s *stand) sendRequest(token, path string) *http.Response {
 	return answer
 }
 
-// followEvents is one reader, until the system ends.
-func (s *stand) followEvents() {
+// followEvents follows the events as one reader until the system stops.
+func (s *bench) followEvents() {
 	answer := s.sendRequest(s.token, "/api/v1/events?kind=tasks") //nolint:bodyclose // the reader closes it
 	if answer.StatusCode != http.StatusOK {
 		s.Fatalf("events: %s", answer.Status)
 	}
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, 1<<20)
-	lines.Scan() // it is there
+	lines.Scan() // the stream is open
 	go func() {
 		defer answer.Body.Close()
 		for lines.Scan() {
@@ -142,7 +142,7 @@ func (s *stand) followEvents() {
 	}()
 }
 
-func (s *stand) recordEvent(data string, at time.Time) {
+func (s *bench) recordEvent(data string, at time.Time) {
 	var e struct {
 		Name, From, To string
 		Row            *struct{ Finished *metav1.MicroTime }
@@ -153,11 +153,11 @@ func (s *stand) recordEvent(data string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finished[e.Name] = e.Row.Finished.Time
-	s.heard[e.Name] = append(s.heard[e.Name], at)
+	s.receivedAt[e.Name] = append(s.receivedAt[e.Name], at)
 }
 
-// watchPage has a browser show the tasks.
-func (s *stand) watchPage() {
+// watchPage opens the page of tasks in a browser.
+func (s *bench) watchPage() {
 	cmd := exec.Command("node", "test/measure/dom.mjs")
 	cmd.Dir, cmd.Stderr = "web", os.Stderr
 	cmd.Env = append(os.Environ(), "K8S4R_CONSOLE_URL="+s.up.ConsoleURL, "K8S4R_TOKEN="+s.token)
@@ -187,7 +187,7 @@ func (s *stand) watchPage() {
 	}
 }
 
-func (s *stand) readPage(from io.Reader, ready chan struct{}) {
+func (s *bench) readPage(from io.Reader, ready chan struct{}) {
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
 		var one struct {
@@ -203,13 +203,13 @@ func (s *stand) readPage(from io.Reader, ready chan struct{}) {
 			continue
 		}
 		s.mu.Lock()
-		s.shown[one.Name] = time.UnixMilli(one.At)
+		s.shownAt[one.Name] = time.UnixMilli(one.At)
 		s.mu.Unlock()
 	}
 }
 
 // runJob runs one job to its end.
-func (s *stand) runJob(n int) {
+func (s *bench) runJob(n int) {
 	ctx, count := context.Background(), int32(tasksOfJob)
 	job := &v1alpha1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("bench-%03d", n)},
@@ -227,13 +227,13 @@ func (s *stand) runJob(n int) {
 	})
 }
 
-func (s *stand) isComplete() bool {
+func (s *bench) isComplete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.finished) != *rounds*tasksOfJob || len(s.shown) < len(s.finished) {
+	if len(s.finished) != *rounds*tasksOfJob || len(s.shownAt) < len(s.finished) {
 		return false
 	}
-	for _, all := range s.heard {
+	for _, all := range s.receivedAt {
 		if len(all) != *readers {
 			return false
 		}
@@ -241,24 +241,24 @@ func (s *stand) isComplete() bool {
 	return true
 }
 
-func (s *stand) printResult() {
+func (s *bench) printResult() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var heard, shown []float64
+	var receivedAt, shownAt []float64
 	for name, end := range s.finished {
-		shown = append(shown, ms(s.shown[name].Sub(end)))
-		for _, at := range s.heard[name] {
-			heard = append(heard, ms(at.Sub(end)))
+		shownAt = append(shownAt, ms(s.shownAt[name].Sub(end)))
+		for _, at := range s.receivedAt[name] {
+			receivedAt = append(receivedAt, ms(at.Sub(end)))
 		}
 	}
 	r := result{
-		Tasks: len(s.finished), Readers: *readers, Delivered: len(heard),
-		DOMP50: quantile(shown, 0.5), DOMP99: quantile(shown, 0.99), EventP50: quantile(heard, 0.5), EventP99: quantile(heard, 0.99),
+		Tasks: len(s.finished), Readers: *readers, Delivered: len(receivedAt),
+		DOMP50: quantile(shownAt, 0.5), DOMP99: quantile(shownAt, 0.99), EventP50: quantile(receivedAt, 0.5), EventP99: quantile(receivedAt, 0.99),
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "from the exit of a process to\tp50 ms\tp99 ms\tcount\t")
-	fmt.Fprintf(w, "an event at each of %d readers\t%.0f\t%.0f\t%d\t\n", r.Readers, r.EventP50, r.EventP99, len(heard))
-	fmt.Fprintf(w, "the page of a browser\t%.0f\t%.0f\t%d\t\n", r.DOMP50, r.DOMP99, len(shown))
+	fmt.Fprintf(w, "an event at each of %d readers\t%.0f\t%.0f\t%d\t\n", r.Readers, r.EventP50, r.EventP99, len(receivedAt))
+	fmt.Fprintf(w, "the page of a browser\t%.0f\t%.0f\t%d\t\n", r.DOMP50, r.DOMP99, len(shownAt))
 	w.Flush()
 	fmt.Println()
 	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {

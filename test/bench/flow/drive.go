@@ -21,7 +21,7 @@ const (
 	creators = 16
 )
 
-// spent is the time that ending Jobs has taken.
+// spent is the time that was used to end Jobs.
 type spent struct {
 	mu  sync.Mutex
 	n   int
@@ -49,9 +49,9 @@ func (e *spent) read() (int, time.Duration) {
 	return e.n, e.sum
 }
 
-// endJobs ends each Job, once, as soon as it is there, as the controller of Jobs would
-// one whose Pods take no time.
-func (s *stand) endJobs() *spent {
+// endJobs ends each Job once, as soon as it is created, as the controller of Jobs would end a Job whose
+// Pods take no time.
+func (s *bench) endJobs() *spent {
 	ended := &spent{}
 	jobs := make(chan *batchv1.Job, 10000)
 	for range enders {
@@ -60,7 +60,7 @@ func (s *stand) endJobs() *spent {
 				start := time.Now()
 				j.Status.State = batchv1.JobState{Phase: batchv1.JobCompleted, LastTransitionTime: metav1.Now()}
 				j.Status.RunningDuration = &metav1.Duration{Duration: time.Second}
-				if err := s.Status().Update(context.Background(), j); err != nil && client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // one that was shown twice
+				if err := s.Status().Update(context.Background(), j); err != nil && client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // a Job may be delivered twice
 					s.Errorf("end job %s: %v", j.Name, err)
 				}
 				ended.add(time.Since(start))
@@ -77,7 +77,7 @@ func (s *stand) endJobs() *spent {
 }
 
 // runAll creates flows of one spec side by side and waits until all have succeeded.
-func (s *stand) runAll(name string, n int, spec flowv1.JobFlowSpec) {
+func (s *bench) runAll(name string, n int, spec flowv1.JobFlowSpec) {
 	waits := make(chan string, 100000)
 	stop := testkit.WatchObjects(s, s.WithWatch, "default", func() client.ObjectList { return &flowv1.JobFlowList{} }, func(f *flowv1.JobFlow) {
 		if f.Status.State.Phase == flowv1.Succeed || f.Status.State.Phase == flowv1.Failed {
@@ -114,9 +114,9 @@ func (s *stand) runAll(name string, n int, spec flowv1.JobFlowSpec) {
 	}
 }
 
-// rawRate is how many times a second the API server takes one create and one status
-// write of a Job without an owner.
-func (s *stand) rawRate(n int) float64 {
+// rawRate returns how often per second the API server accepts one create and one status write of a Job
+// without an owner.
+func (s *bench) rawRate(n int) float64 {
 	todo := make(chan int)
 	var group sync.WaitGroup
 	start := time.Now()

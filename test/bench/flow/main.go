@@ -1,7 +1,7 @@
 // The program bench/flow measures how fast flows go from creation to Succeed: a real
 // API server, the controllers of flows alone, and a trivial loop that ends every Job as
-// soon as it is there. Beside it, on the same API server in the same run, stands the raw
-// rate of the writes that a step costs.
+// soon as it is created. It also measures, on the same API server in the same run, the raw rate of the
+// writes that a step costs.
 package main
 
 import (
@@ -48,8 +48,8 @@ type result struct {
 	FanBytes       int     `json:"fan_1000_bytes"`
 }
 
-// stand is what the flows are measured on.
-type stand struct {
+// bench is the API server and the controllers under test.
+type bench struct {
 	testing.TB
 	up *testkit.Up
 	client.WithWatch
@@ -58,7 +58,7 @@ type stand struct {
 
 func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
-	s := &stand{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
+	s := &bench{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
 	s.manager = startManager(t, up)
 	ends := s.endJobs()
 	s.createTemplates(3)
@@ -98,7 +98,7 @@ type run struct {
 
 func (r run) perSecond() float64 { return float64(r.flows) / r.took.Seconds() }
 
-func (s *stand) measureRun(name string, flows, steps int, f func()) run {
+func (s *bench) measureRun(name string, flows, steps int, f func()) run {
 	r := run{name: name, flows: flows, steps: steps}
 	had, cpu, start := s.countWrites(), s.manager.CPU(), time.Now()
 	f()
@@ -107,7 +107,7 @@ func (s *stand) measureRun(name string, flows, steps int, f func()) run {
 	return r
 }
 
-func (s *stand) printResult(runs []run, before, after float64, bytes int) {
+func (s *bench) printResult(runs []run, before, after float64, bytes int) {
 	fmt.Printf("raw rate of one create and one status write of a Job: %.0f/s before, %.0f/s after\n", before, after)
 	fmt.Printf("a flow of 1 → %d → 1 has %d bytes at its end\n\n", *fan, bytes)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -120,9 +120,9 @@ func (s *stand) printResult(runs []run, before, after float64, bytes int) {
 	fmt.Println()
 }
 
-// createTemplates of the steps. A chain uses one for each of its first steps, and then the
-// first again.
-func (s *stand) createTemplates(n int) {
+// createTemplates creates the JobTemplates of the steps. A chain uses one for each of its first steps,
+// and then the first one again.
+func (s *bench) createTemplates(n int) {
 	for i := range n {
 		t := &flowv1.JobTemplate{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("t%d", i)},
@@ -153,7 +153,7 @@ func newStep(i int, targets ...string) flowv1.Flow {
 }
 
 // runChains creates flows side by side, and waits until all have succeeded.
-func (s *stand) runChains(name string, flows, steps int) {
+func (s *bench) runChains(name string, flows, steps int) {
 	var spec flowv1.JobFlowSpec
 	for i := range steps {
 		if i == 0 {
@@ -165,7 +165,7 @@ func (s *stand) runChains(name string, flows, steps int) {
 	s.runAll(name, flows, spec)
 }
 
-func (s *stand) fanOut() {
+func (s *bench) fanOut() {
 	spec := flowv1.JobFlowSpec{Flows: []flowv1.Flow{newStep(0)}}
 	var all []string
 	for i := range *fan {
@@ -176,8 +176,8 @@ func (s *stand) fanOut() {
 	s.runAll("fan", 1, spec)
 }
 
-// sizeOf is the size of a flow as the API server sends it.
-func (s *stand) sizeOf(name string) int {
+// sizeOf returns the size of a flow as the API server sends it.
+func (s *bench) sizeOf(name string) int {
 	var f flowv1.JobFlow
 	if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &f); err != nil {
 		s.Fatal(err)

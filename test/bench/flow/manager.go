@@ -10,8 +10,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// startManager runs the controllers of flows by themselves, so that their CPU is their
-// own.
+// startManager runs the controllers of flows in a process of their own, to measure their CPU time.
 func startManager(t testing.TB, up *testkit.Up) *testkit.Process {
 	c := testkit.NewClient(t, up.RESTConfig())
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "raw"}}
@@ -24,9 +23,9 @@ func startManager(t testing.TB, up *testkit.Up) *testkit.Process {
 	return p
 }
 
-// countWrites is how many writes of flows, their Jobs, templates and events the API server
-// has taken, less those that end Jobs, which are the bench's own.
-func (s *stand) countWrites() int {
+// countWrites returns the number of writes of flows, their Jobs, templates and events that the API
+// server has accepted, without those of this program that end Jobs.
+func (s *bench) countWrites() int {
 	sum := 0
 	for w, n := range testkit.CountWrites(s, s.up.RESTConfig()) {
 		if ofFlows(w) {
@@ -39,7 +38,7 @@ func (s *stand) countWrites() int {
 func ofFlows(w testkit.WriteRequest) bool {
 	switch w.Group {
 	case "flow.volcano.sh":
-		return w.Resource != "jobflows" || w.Subresource == "status" // to create a flow is the user's
+		return w.Resource != "jobflows" || w.Subresource == "status" // users create flows
 	case "batch.volcano.sh":
 		return w.Subresource == ""
 	}

@@ -1,6 +1,5 @@
-// The program bench/footprint measures what an idle robot costs: the size of
-// the agent's binary, its memory, and the bytes that it sends and receives in a
-// day.
+// The program bench/footprint measures the cost of an idle robot: the size of the agent's binary, its
+// memory, and the bytes that it sends and receives per day.
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-var window = flag.Duration("window", 3*time.Minute, "how long to count bytes; a multiple of the 30 s between heartbeats is exact")
+var window = flag.Duration("window", 3*time.Minute, "how long to count bytes; use a multiple of the heartbeat interval of 30s for an exact result")
 
 func main() {
 	flag.Parse()
@@ -88,7 +87,7 @@ func residentMB(t testing.TB, pid int) float64 {
 	return kb * 1024
 }
 
-// proxy counts what passes, without the headers of TCP.
+// proxy counts the forwarded bytes, without TCP headers.
 type proxy struct {
 	address string
 	bytes   atomic.Int64

@@ -1,6 +1,5 @@
-// The program bench/placement measures the pure planner: cycles over many
-// robots that find room for a hundred of ten thousand pending tasks of a
-// hundred distinct specs, while the robots' tasks come and go.
+// The program bench/placement measures the pure planner: cycles over many robots that place a hundred
+// of ten thousand pending tasks with a hundred distinct specs, while other tasks end.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 
 var (
 	cycles  = flag.Int("cycles", 200, "cycles to measure for each number of robots")
-	pending = flag.Int("pending", 10000, "tasks that wait")
+	pending = flag.Int("pending", 10000, "pending tasks")
 	specs   = flag.Int("specs", 100, "distinct specs among them")
 	free    = flag.Int("free", 100, "tasks that end before each cycle, and so are bound in it")
 )
@@ -51,20 +50,20 @@ func main() {
 	})
 }
 
-// measured are the times of one run in milliseconds.
+// measured has the times of one run in milliseconds.
 type measured struct {
 	first  float64 // the cycle of a planner that remembers nothing
 	cycles []float64
 	total  time.Duration
 }
 
-// quantile to a tenth of a millisecond.
+// quantile returns a quantile, rounded to a tenth of a millisecond.
 func (m measured) quantile(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(m.cycles))
 	return math.Round(10*sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]) / 10
 }
 
-// perSecond counts a decision for every task that was bound or refused.
+// perSecond returns the decisions per second: one for each task that was bound or rejected.
 func (m measured) perSecond() float64 {
 	return float64(len(m.cycles)**pending) / m.total.Seconds()
 }
@@ -92,11 +91,11 @@ func measureCycles(robots int) measured {
 	return out
 }
 
-// places that each robot has, all of them taken in the beginning.
+// places is the number of tasks that each robot can run. At the start all are taken.
 const places = 4
 
-// newSnapshot is a fleet of full robots in four zones, with tasks of many groups, and
-// the tasks that wait: of each spec a hundred, with rules of its own.
+// newSnapshot returns a fleet of full robots in four zones with tasks of many groups, and the pending
+// tasks: a hundred of each spec, which has its own rules.
 func newSnapshot(robots int) placement.Snapshot {
 	var s placement.Snapshot
 	for i := range robots {
@@ -132,8 +131,7 @@ func newOffer(i int) *placement.Offer {
 
 func groupName(i int) string { return fmt.Sprintf("group-%03d", i%*specs) }
 
-// newRules of which many robots are within reach, and none is the same as
-// another.
+// newRules returns rules that many robots match. Each spec has different ones.
 func newRules(spec int) *placement.Rules {
 	return &placement.Rules{
 		Selector: map[string]string{"env": "prod"},
@@ -160,8 +158,8 @@ func newDemand(spec, index int, rules *placement.Rules) placement.Demand {
 	}
 }
 
-// endTasks ends one task on each of as many robots as tasks shall be bound, other
-// robots in each cycle.
+// endTasks ends one task on each of as many robots as tasks are to be bound, on other robots in each
+// cycle.
 func endTasks(s *placement.Snapshot, cycle int) {
 	for i := range *free {
 		r := &s.Robots[(cycle**free+i*7)%len(s.Robots)]
@@ -169,8 +167,7 @@ func endTasks(s *placement.Snapshot, cycle int) {
 	}
 }
 
-// fillRobots puts the robots back as they were: what was bound runs, and ends in a
-// later cycle.
+// fillRobots fills the robots again: tasks that were bound run, and end in a later cycle.
 func fillRobots(s *placement.Snapshot) {
 	var full placement.Room
 	for range places {

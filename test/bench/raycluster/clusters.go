@@ -16,10 +16,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// creators is how many objects the bench creates at a time.
+// creators is the number of objects that are created concurrently.
 const creators = 16
 
-// within is what a measurement may take.
+// within bounds the time of a measurement.
 const within = 10 * time.Minute
 
 func clusterNames(n int) []string {
@@ -48,8 +48,8 @@ func newCluster(namespace, name string, workers int) *rayv1.RayCluster {
 	}
 }
 
-// createClusters creates clusters side by side, and returns when the last was ready.
-func (s *stand) createClusters(namespace string, all []string, workers int) time.Time {
+// createClusters creates clusters concurrently, and returns when the last one became ready.
+func (s *bench) createClusters(namespace string, all []string, workers int) time.Time {
 	ready := make(chan string, 100000)
 	list := func() client.ObjectList { return &rayv1.RayClusterList{} }
 	stop := testkit.WatchObjects(s, s.WithWatch, namespace, list, func(c *rayv1.RayCluster) {
@@ -76,8 +76,8 @@ func (s *stand) createClusters(namespace string, all []string, workers int) time
 	return time.Now()
 }
 
-// forEach does something with all names, some at a time.
-func (s *stand) forEach(all []string, do func(context.Context, string) error) {
+// forEach calls do for all names, some concurrently.
+func (s *bench) forEach(all []string, do func(context.Context, string) error) {
 	todo := make(chan string)
 	var group sync.WaitGroup
 	for range creators {
@@ -96,8 +96,8 @@ func (s *stand) forEach(all []string, do func(context.Context, string) error) {
 	group.Wait()
 }
 
-// createNamespace makes a namespace, and waits for the account that Pods need.
-func (s *stand) createNamespace(name string) {
+// createNamespace creates a namespace, and waits for the service account that Pods need.
+func (s *bench) createNamespace(name string) {
 	if err := s.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		s.Fatal(err)
 	}
@@ -106,9 +106,9 @@ func (s *stand) createNamespace(name string) {
 	})
 }
 
-// deleteNamespace all clusters of a namespace, and wait until nothing of them is left that the
-// next measurement would bear.
-func (s *stand) deleteNamespace(namespace string) {
+// deleteNamespace deletes all clusters of a namespace, and waits until nothing is left that would
+// affect the next measurement.
+func (s *bench) deleteNamespace(namespace string) {
 	for _, o := range []client.Object{&rayv1.RayCluster{}, &corev1.Pod{}} {
 		if err := s.DeleteAllOf(context.Background(), o, client.InNamespace(namespace)); err != nil {
 			s.Fatal(err)
@@ -127,8 +127,8 @@ func (s *stand) deleteNamespace(namespace string) {
 	}
 }
 
-// rawRate is how many Pods a second the API server creates without an owner.
-func (s *stand) rawRate(namespace string, n int) float64 {
+// rawRate returns how many Pods without an owner the API server creates per second.
+func (s *bench) rawRate(namespace string, n int) float64 {
 	s.createNamespace(namespace)
 	start := time.Now()
 	s.forEach(clusterNames(n), func(ctx context.Context, name string) error {

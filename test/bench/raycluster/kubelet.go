@@ -14,7 +14,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// kubelet marks Pods Ready, and knows when the last of them came.
+// kubelet marks Pods Ready, and records when the last one was created.
 type kubelet struct {
 	stop func()
 
@@ -23,8 +23,8 @@ type kubelet struct {
 	at   time.Time
 }
 
-// markReady marks each Pod of a namespace Ready, once, as soon as it is there.
-func (s *stand) markReady(namespace string) *kubelet {
+// markReady marks each Pod of a namespace Ready once, as soon as it is created.
+func (s *bench) markReady(namespace string) *kubelet {
 	k := &kubelet{seen: map[types.UID]bool{}}
 	pods := make(chan *corev1.Pod, 100000)
 	for range creators {
@@ -56,7 +56,7 @@ func (k *kubelet) isNew(pod *corev1.Pod) bool {
 	return true
 }
 
-// lastReady is when the last Pod came.
+// lastReady returns when the last Pod was created.
 func (k *kubelet) lastReady() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

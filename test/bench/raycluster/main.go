@@ -1,7 +1,7 @@
-// The program bench/raycluster measures how fast RayClusters come to be: a real API
-// server, the controller of RayClusters alone in a process of its own, and a trivial
-// loop that marks every Pod Ready as soon as it is there. Beside it, on the same API
-// server in the same run, stands the raw rate at which Pods can be created at all.
+// The program bench/raycluster measures how fast RayClusters become ready: with a real API server, the
+// controller of RayClusters alone in a process of its own, and a trivial loop that marks every Pod
+// Ready as soon as it is created. It also measures, on the same API server in the same run, the raw
+// rate of Pod creations.
 package main
 
 import (
@@ -49,8 +49,8 @@ type result struct {
 	LoadAverageAtTheStart string  `json:"load"`
 }
 
-// stand is what the clusters are measured on.
-type stand struct {
+// bench is the API server and the controller under test.
+type bench struct {
 	testing.TB
 	up *testkit.Up
 	client.WithWatch
@@ -59,7 +59,7 @@ type stand struct {
 func runBenchmark(t testing.TB) {
 	load := loadAverage()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
-	s := &stand{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
+	s := &bench{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
 
 	before := s.rawRate("raw-before", *rawPods)
 	runs := []run{
@@ -84,7 +84,7 @@ func runBenchmark(t testing.TB) {
 	}
 }
 
-// loadAverage returns that of the last minute: other programs change the figures.
+// loadAverage returns the load average of the last minute, because other programs affect the results.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")
@@ -122,7 +122,7 @@ func printRuns(runs []run) {
 	fmt.Println()
 }
 
-// printWrites says what the writes a cluster are.
+// printWrites prints the writes for each cluster.
 func printWrites(runs []run) {
 	rows := map[string][]float64{}
 	for i, r := range runs {

@@ -6,9 +6,9 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// startManager runs the controller of RayClusters by itself, so that its CPU and its
-// memory are its own, and waits until it works.
-func (s *stand) startManager(namespace string) *testkit.Process {
+// startManager runs the controller of RayClusters in a process of its own, to measure its CPU time and
+// memory, and waits until it works.
+func (s *bench) startManager(namespace string) *testkit.Process {
 	p := testkit.NewProcess(s, testkit.BinaryPath(s, "k8s4r-manager"), "--kubeconfig", s.up.Kubeconfig, "--leader-elect=false",
 		"--controllers=raycluster", "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	p.Start()
@@ -16,8 +16,8 @@ func (s *stand) startManager(namespace string) *testkit.Process {
 	return p
 }
 
-// measureRun one number of clusters of one size, with a fresh controller.
-func (s *stand) measureRun(namespace string, clusters, workers int) run {
+// measureRun measures n clusters of one size, with a new controller.
+func (s *bench) measureRun(namespace string, clusters, workers int) run {
 	s.createNamespace(namespace)
 	pods := s.markReady(namespace)
 	defer pods.stop()
@@ -36,9 +36,8 @@ func (s *stand) measureRun(namespace string, clusters, workers int) run {
 	return r
 }
 
-// awaitIdle waits until the controller has nothing more to do: what it still writes
-// counts, too.
-func (s *stand) awaitIdle(manager *testkit.Process) {
+// awaitIdle waits until the controller is idle, because late writes count, too.
+func (s *bench) awaitIdle(manager *testkit.Process) {
 	for {
 		before := manager.CPU()
 		time.Sleep(time.Second)
@@ -48,8 +47,8 @@ func (s *stand) awaitIdle(manager *testkit.Process) {
 	}
 }
 
-// countWrites of the controller are all but the bench's own and those that Kubernetes adds.
-func (s *stand) countWrites() map[testkit.WriteRequest]int {
+// countWrites counts the writes of the controller: all except those of this program and of Kubernetes.
+func (s *bench) countWrites() map[testkit.WriteRequest]int {
 	all := testkit.CountWrites(s, s.up.RESTConfig())
 	for w := range all {
 		if !ofTheController(w) {
@@ -71,7 +70,7 @@ func ofTheController(w testkit.WriteRequest) bool {
 	return true
 }
 
-// subtractCounts is what came on top.
+// subtractCounts returns the difference of two counts.
 func subtractCounts(had, has map[testkit.WriteRequest]int) map[testkit.WriteRequest]int {
 	more := map[testkit.WriteRequest]int{}
 	for w, n := range has {

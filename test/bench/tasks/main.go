@@ -1,7 +1,6 @@
-// The program bench/tasks measures how fast tasks go through the whole
-// system: a real API server, a real broker, simulated robots that speak MQTT.
-// Beside it, on the same API server in the same run, stands the raw rate of
-// the writes that a task costs.
+// The program bench/tasks measures the throughput of tasks in the whole system: a real API server, a
+// real broker, and simulated robots that use MQTT. It also measures, on the same API server in the
+// same run, the raw rate of the writes that a task costs.
 package main
 
 import (
@@ -35,7 +34,7 @@ var (
 // sizes are the numbers of tasks in one Job.
 var sizes = []int32{250, 2000, 10000}
 
-var divisor = flag.Int("divide-sizes-by", 1, "smaller Jobs, to see that the benchmark works")
+var divisor = flag.Int("divide-sizes-by", 1, "divide the sizes of the Jobs by this, to test the benchmark itself")
 
 func main() {
 	flag.Parse()
@@ -110,7 +109,7 @@ func awaitOnline(t testing.TB, c client.Client, n int) {
 	})
 }
 
-// startFleet brings up the simulated robots side by side.
+// startFleet starts the simulated robots concurrently.
 func startFleet(t testing.TB, c client.Client, mqttURL string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -150,8 +149,7 @@ func newJob(name string, count int32, selector map[string]string) *v1alpha1.Job 
 	}
 }
 
-// runJob is the rate of tasks from the submission of the Job to its
-// completion.
+// runJob returns the rate of tasks from the submission of the Job to its completion.
 func runJob(t testing.TB, c client.WithWatch, n int32) float64 {
 	job := newJob(fmt.Sprintf("bench-%d", n), n, map[string]string{"fleet": "sim"})
 	submitted := time.Now()
@@ -174,9 +172,8 @@ func awaitCompleted(t testing.TB, c client.WithWatch, job *v1alpha1.Job) {
 	})
 }
 
-// startLatency is the time in milliseconds from the submission of a Job of one
-// task to the start of its process on a real robot, when nothing else is to be
-// done.
+// startLatency returns the time in milliseconds from the submission of a Job with one task to the start
+// of its process on a real robot, in an idle system.
 func startLatency(t testing.TB, c client.WithWatch) (p50, p99 float64) {
 	var ms []float64
 	for i := range *latencies {

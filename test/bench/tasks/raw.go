@@ -25,14 +25,14 @@ import (
 )
 
 // rawGroup is the API group of a copy of the Task kind that no controller watches: the same schema
-// and size, so that the same API server shows in the same run what it can take without K8s4r.
+// and size, so that the same run measures what the API server can accept without K8s4r.
 const rawGroup = "bench.k8s4r.io"
 
 // rawClients is the number of clients that write at a time.
 const rawClients = 32
 
-// rawRate is how many times a second the API server takes one create and three
-// status writes of an object like a Task.
+// rawRate returns how often per second the API server accepts one create and three status writes of an
+// object like a Task.
 func rawRate(t testing.TB, cfg *rest.Config, objects int) float64 {
 	c := rawClient(t, cfg)
 	installTwin(t, c)

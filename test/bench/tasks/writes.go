@@ -9,8 +9,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// writeCount is how many writes of our kinds, and of events, the API server
-// has taken since it started.
+// writeCount returns how many writes of our kinds, and of events, the API server has accepted since it
+// started.
 func writeCount(t testing.TB, cfg *rest.Config) float64 {
 	t.Helper()
 	sum := 0
