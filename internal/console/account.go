@@ -42,21 +42,21 @@ func (s *Server) registerSession(api huma.API) {
 		if err := s.checkToken(ctx, in.Body.Token); err != nil {
 			return nil, s.toAPIError(err)
 		}
-		return &cookieOut{*newSessionCookie(requestOf(ctx), in.Body.Token)}, nil
+		return &cookieOut{*newSessionCookie(requestFromContext(ctx), in.Body.Token)}, nil
 	})
 	huma.Register(api, huma.Operation{
 		OperationID: "sign-out", Method: http.MethodDelete, Path: prefix + "/session", Summary: "Sign out: delete the cookie", DefaultStatus: http.StatusNoContent,
 		Security: []map[string][]string{},
 	}, func(ctx context.Context, _ *struct{}) (*cookieOut, error) {
-		return &cookieOut{*newSessionCookie(requestOf(ctx), "")}, nil
+		return &cookieOut{*newSessionCookie(requestFromContext(ctx), "")}, nil
 	})
 }
 
 func (s *Server) getMe(ctx context.Context, _ *struct{}) (*me, error) {
-	c := callerOf(ctx)
+	c := callerFromContext(ctx)
 	at := s.store.Ring().Position()
 	out := &me{Position: at, User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
-	sees, err := s.visibleScope(ctx, row.Tasks, "")
+	sees, err := s.findScope(ctx, row.Tasks, "")
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ var actionRules = map[row.Kind]map[verb]actionRule{
 		actCordon: newPatchAction(actions.Cordon.Apply), actDrain: newPatchAction(actions.Drain.Apply), actUncordon: newPatchAction(actions.Uncordon.Apply),
 	},
 	row.JobFlows: {
-		actPause: newPatchAction(actions.SuspendFlow), actResume: {canResume, resumeFlow}, actCancel: newPatchAction(actions.CancelFlow), actRequeue: newPatchAction(retryFailed),
+		actPause: newPatchAction(actions.SuspendFlow), actResume: {canResume, resumeFlow}, actCancel: newPatchAction(actions.CancelFlow), actRequeue: newPatchAction(retryFailedSteps),
 	},
 	row.CronJobFlows: {actPause: newPatchAction(suspendCron(true)), actResume: newPatchAction(suspendCron(false))},
 	row.VCJobs: {
@@ -145,7 +145,7 @@ func rejectRequeue(ctx context.Context, d *executor, t target) (string, error) {
 	return "", err
 }
 
-func retryFailed(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f, nil) }
+func retryFailedSteps(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f, nil) }
 
 // resumeFlow resumes a flow and its aborted jobs.
 func resumeFlow(ctx context.Context, d *executor, t target) (string, error) {
@@ -198,20 +198,20 @@ func suspendRay(want bool) func(*rayv1.RayCluster) (string, error) {
 // newCommandAction returns an action that sends a Command to a vcjob. It is allowed in the given
 // phases.
 func newCommandAction(name batchv1.Action, from ...batchv1.JobPhase) actionRule {
-	allowed := func(o client.Object) bool { return slices.Contains(from, phaseOf(o.(*batchv1.Job))) }
+	allowed := func(o client.Object) bool { return slices.Contains(from, currentPhase(o.(*batchv1.Job))) }
 	return actionRule{isPossible: allowed, do: func(ctx context.Context, d *executor, t target) (string, error) {
 		job := &batchv1.Job{}
 		if err := d.readTarget(ctx, t, job); err != nil {
 			return "", err
 		}
 		if !allowed(job) {
-			return "", fmt.Errorf("job %s is %s; %s is allowed in: %s", job.Name, phaseOf(job), d.action, joinPhases(from))
+			return "", fmt.Errorf("job %s is %s; %s is allowed in: %s", job.Name, currentPhase(job), d.action, joinPhases(from))
 		}
 		return d.createCommand(ctx, job, name)
 	}}
 }
 
-func phaseOf(j *batchv1.Job) batchv1.JobPhase {
+func currentPhase(j *batchv1.Job) batchv1.JobPhase {
 	return cmp.Or(j.Status.State.Phase, batchv1.JobPending)
 }
 

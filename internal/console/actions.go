@@ -76,7 +76,7 @@ func (s *Server) postActions(ctx context.Context, in *actionsIn) (*actionsOut, e
 	if (b.Action == actPriority) != (b.Priority != nil) {
 		return nil, apierrors.NewBadRequest("priority: required for the action priority, from 0 to 100, and not allowed for other actions")
 	}
-	c, err := s.callerClient(callerOf(ctx))
+	c, err := s.callerClient(callerFromContext(ctx))
 	if err != nil {
 		return nil, err
 	}

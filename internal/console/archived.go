@@ -22,28 +22,28 @@ var errNoArchive = apierrors.NewServiceUnavailable("there is no archive: start t
 // listMerged lists archived objects, and live ones if the scope is all, sorted by creation time
 // from newest to oldest.
 func (s *Server) listMerged(ctx context.Context, in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
-	f, err := s.archiveFilter(ctx, in, sees)
+	f, err := s.newArchiveFilter(ctx, in, sees)
 	if err != nil {
 		return nil, err
 	}
 	old, err := s.archive.List(ctx, f)
 	if err != nil {
-		return nil, badCursor(err)
+		return nil, toCursorError(err)
 	}
 	var rows []*row.Row
 	if in.Scope == "all" {
-		if rows, err = s.liveBefore(in, sees, matches); err != nil {
+		if rows, err = s.listLiveAfterCursor(in, sees, matches); err != nil {
 			return nil, err
 		}
 	}
 	for i := range old.Items {
-		if r := archivedRow(&old.Items[i]); !s.isLive(r) {
+		if r := newArchivedRow(&old.Items[i]); !s.isLive(r) {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortFunc(rows, newestFirst)
+	slices.SortFunc(rows, compareNewestFirst)
 	if old.Next != "" { // the archive may have more objects between the live ones after its last item
-		rows = upTo(rows, archivedRow(&old.Items[len(old.Items)-1]))
+		rows = removeAfter(rows, newArchivedRow(&old.Items[len(old.Items)-1]))
 	}
 	return cutPage(rows, in.Limit, old), nil
 }
@@ -54,8 +54,8 @@ func (s *Server) isLive(r *row.Row) bool {
 	return i != nil && i.Row.UID == r.UID
 }
 
-// liveBefore returns the live rows that follow the previous page.
-func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool) ([]*row.Row, error) {
+// listLiveAfterCursor returns the live rows that follow the previous page.
+func (s *Server) listLiveAfterCursor(in *listIn, sees scope, matches func(*row.Row) bool) ([]*row.Row, error) {
 	rows := s.findRows(in.Kind, in.Namespace, sees, matches)
 	if in.Continue == "" {
 		return rows, nil
@@ -64,17 +64,17 @@ func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) <= 0 }), nil
+	return slices.DeleteFunc(rows, func(r *row.Row) bool { return compareNewestFirst(r, last) <= 0 }), nil
 }
 
-// newestFirst is the sort order of the archive.
-func newestFirst(a, b *row.Row) int {
+// compareNewestFirst is the sort order of the archive.
+func compareNewestFirst(a, b *row.Row) int {
 	return cmp.Or(b.Created.Compare(a.Created.Time), cmp.Compare(b.UID, a.UID))
 }
 
-// upTo removes the rows that sort after last.
-func upTo(rows []*row.Row, last *row.Row) []*row.Row {
-	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) > 0 })
+// removeAfter removes the rows that sort after last.
+func removeAfter(rows []*row.Row, last *row.Row) []*row.Row {
+	return slices.DeleteFunc(rows, func(r *row.Row) bool { return compareNewestFirst(r, last) > 0 })
 }
 
 // cutPage returns the first limit rows and the cursor of the next page.
@@ -84,7 +84,7 @@ func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page
 	case len(rows) > limit:
 		out.Continue = encodeCursor(rows[limit-1])
 	case old.Next != "":
-		out.Continue = encodeCursor(archivedRow(&old.Items[len(old.Items)-1]))
+		out.Continue = encodeCursor(newArchivedRow(&old.Items[len(old.Items)-1]))
 	}
 	if out.Items == nil {
 		out.Items = []*row.Row{}
@@ -92,11 +92,11 @@ func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page
 	return out
 }
 
-// archiveFilter converts the query into a filter of the archive. It returns a BadRequest that
+// newArchiveFilter converts the query into a filter of the archive. It returns a BadRequest that
 // names a parameter that the archive does not support.
-func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (archive.Filter, error) {
+func (s *Server) newArchiveFilter(ctx context.Context, in *listIn, sees scope) (archive.Filter, error) {
 	is := kinds[in.Kind]
-	if err := s.archiveCan(in, is); err != nil {
+	if err := s.checkArchiveSupport(in, is); err != nil {
 		return archive.Filter{}, err
 	}
 	labels, err := parseLabels(in.Label)
@@ -127,13 +127,13 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 		f.Cursor = archive.CursorAfter(last.Created.Time, last.UID)
 	}
 	if in.Flow != "" {
-		f.Owner, err = s.flowUID(ctx, in.Namespace, in.Flow)
+		f.Owner, err = s.findFlowUID(ctx, in.Namespace, in.Flow)
 	}
 	return f, err
 }
 
-// archiveCan returns an error for a parameter that the archive does not support.
-func (s *Server) archiveCan(in *listIn, is kind) error {
+// checkArchiveSupport returns an error for a parameter that the archive does not support.
+func (s *Server) checkArchiveSupport(in *listIn, is kind) error {
 	no := func(format string, a ...any) error { return apierrors.NewBadRequest(fmt.Sprintf(format, a...)) }
 	k := in.Kind
 	if s.archive == nil {
@@ -149,11 +149,11 @@ func (s *Server) archiveCan(in *listIn, is kind) error {
 	case len(in.Severity) == 1 && outcomes[row.Severity(in.Severity[0])] == "":
 		return no("severity=%s: the archive supports only good, bad and gone", in.Severity[0])
 	}
-	return in.archiveOwners(k, no)
+	return in.checkArchiveOwners(k, no)
 }
 
-// archiveOwners returns an error for an owner by which the archive cannot filter.
-func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error {
+// checkArchiveOwners returns an error for an owner by which the archive cannot filter.
+func (in *listIn) checkArchiveOwners(k row.Kind, no func(string, ...any) error) error {
 	switch {
 	case in.Group != "":
 		return no("group: not supported by the archive; filter by job and q, the beginning of the name")
@@ -165,8 +165,8 @@ func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error
 	return nil
 }
 
-// flowUID returns the UID of a live or archived flow.
-func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, error) {
+// findFlowUID returns the UID of a live or archived flow.
+func (s *Server) findFlowUID(ctx context.Context, namespace, name string) (string, error) {
 	if i := s.store.Get(row.JobFlows, namespace, name); i != nil {
 		return i.Row.UID, nil
 	}
@@ -177,7 +177,7 @@ func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, e
 	return o.UID, err
 }
 
-func badCursor(err error) error {
+func toCursorError(err error) error {
 	if errors.Is(err, archive.ErrCursor) {
 		return apierrors.NewBadRequest("continue: not from a page of this list; omit it to start with the first page")
 	}
@@ -187,7 +187,7 @@ func badCursor(err error) error {
 // outcomes maps severities to outcomes in the archive.
 var outcomes = map[row.Severity]archive.Outcome{row.Good: archive.Succeeded, row.Bad: archive.Failed, row.Gone: archive.Canceled}
 
-func severityOf(o archive.Outcome) row.Severity {
+func outcomeSeverity(o archive.Outcome) row.Severity {
 	for severity, is := range outcomes {
 		if is == o {
 			return severity
@@ -196,10 +196,10 @@ func severityOf(o archive.Outcome) row.Severity {
 	return row.Gone // deleted before it ended
 }
 
-// archivedRow returns the row of an archived object.
-func archivedRow(o *archive.Object) *row.Row {
+// newArchivedRow returns the row of an archived object.
+func newArchivedRow(o *archive.Object) *row.Row {
 	return &row.Row{
-		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Severity: severityOf(o.Outcome), Message: o.Reason,
+		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Severity: outcomeSeverity(o.Outcome), Message: o.Reason,
 		Created: metav1.NewMicroTime(o.Created), Started: toMicroTime(o.Started), Finished: toMicroTime(cmp.Or(o.Finished, o.Deleted)), Template: o.Template, Step: o.Step,
 		Robot: o.Robot, Labels: o.Labels, Job: o.Labels[v1alpha1.LabelJob], Archived: true,
 	}

@@ -33,8 +33,8 @@ type caller struct {
 
 type callerKey struct{}
 
-// callerOf returns the caller of the request. It is nil for requests without authentication.
-func callerOf(ctx context.Context) *caller {
+// callerFromContext returns the caller of the request. It is nil for requests without authentication.
+func callerFromContext(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c
 }
@@ -91,7 +91,7 @@ func (s *Server) callerClient(c *caller) (client.Client, error) {
 // empty, the permission must hold in all namespaces.
 func (s *Server) isAllowed(ctx context.Context, verb string, k row.Kind, namespace, name string) (bool, error) {
 	is := kinds[k]
-	ok, err := s.gate.IsAllowed(ctx, callerOf(ctx).User, authorizationv1.ResourceAttributes{
+	ok, err := s.gate.IsAllowed(ctx, callerFromContext(ctx).User, authorizationv1.ResourceAttributes{
 		Verb: verb, Group: is.version.Group, Resource: is.resource, Namespace: namespace, Name: name,
 	})
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Server) requireAccess(ctx context.Context, verb string, k row.Kind, nam
 	}
 	is := kinds[k]
 	return apierrors.NewForbidden(is.version.WithResource(is.resource).GroupResource(), name,
-		fmt.Errorf("user %q cannot %s %s in namespace %q", callerOf(ctx).Name, verb, is.resource, namespace))
+		fmt.Errorf("user %q cannot %s %s in namespace %q", callerFromContext(ctx).Name, verb, is.resource, namespace))
 }
 
 // scope is the set of namespaces in which a caller can see objects of a kind.
@@ -133,9 +133,9 @@ func (s scope) archiveNamespaces() []string {
 	return append([]string{}, s.names...)
 }
 
-// visibleScope returns the namespaces in which the caller may list a kind. If namespace is not
+// findScope returns the namespaces in which the caller may list a kind. If namespace is not
 // empty, it returns that namespace alone, or a Forbidden error.
-func (s *Server) visibleScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {
+func (s *Server) findScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {
 	if namespace != "" {
 		return scope{names: []string{namespace}}, s.requireAccess(ctx, "list", k, namespace, "")
 	}

@@ -177,7 +177,7 @@ func TestVisibleScope_ReturnsNamespacesOfCaller(t *testing.T) {
 				}
 				return false, nil
 			}}, in("c"), in("b"), in("a"))
-			got, err := s.visibleScope(asAnn(t.Context()), row.Tasks, c.namespace)
+			got, err := s.findScope(asAnn(t.Context()), row.Tasks, c.namespace)
 			if apierrors.IsForbidden(err) != c.forbidden || (err != nil) != c.forbidden {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestVisibleScope_ReturnsNamespacesOfCaller(t *testing.T) {
 		})
 	}
 	s, _ := newTestServer(&fakeGate{allow: func(string, authorizationv1.ResourceAttributes) (bool, error) { return false, errReview }}, in("a"))
-	if got, err := s.visibleScope(asAnn(t.Context()), row.Tasks, ""); !apierrors.IsServiceUnavailable(err) {
+	if got, err := s.findScope(asAnn(t.Context()), row.Tasks, ""); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("got %+v (%v) while no review is possible", got, err)
 	}
 }

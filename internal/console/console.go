@@ -63,7 +63,7 @@ type Console struct {
 // returns an error if the configuration is invalid.
 func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	c := &Console{cfg: cfg, log: log}
-	own, err := client.New(api, client.Options{Scheme: ownScheme()})
+	own, err := client.New(api, client.Options{Scheme: newOwnScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
 	}
@@ -102,8 +102,8 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	return c, nil
 }
 
-// ownScheme returns the scheme of the client that uses the console's own credentials.
-func ownScheme() *runtime.Scheme {
+// newOwnScheme returns the scheme of the client that uses the console's own credentials.
+func newOwnScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(s); err != nil {
 		panic(err) // a programming error that every test detects

@@ -64,10 +64,10 @@ func (s *Server) getGraph(ctx context.Context, in *flowIn) (*graph, error) {
 	}
 	view := flowview.New(f, s.now())
 	out := &graph{Nodes: make([]node, 0, len(view.Steps)), Edges: []edge{}}
-	jobs := s.jobsByName(f)
+	jobs := s.indexJobsByName(f)
 	for i := range view.Steps {
 		step := &view.Steps[i]
-		n := nodeOf(f, view, step)
+		n := newNode(f, view, step)
 		if job := jobs[step.Job]; job != nil {
 			n.Jobs = append(n.Jobs, job)
 		}
@@ -79,8 +79,8 @@ func (s *Server) getGraph(ctx context.Context, in *flowIn) (*graph, error) {
 	return out, nil
 }
 
-// jobsByName returns the live jobs that the flow controls.
-func (s *Server) jobsByName(f *flowv1.JobFlow) map[string]*row.Row {
+// indexJobsByName returns the live jobs that the flow controls.
+func (s *Server) indexJobsByName(f *flowv1.JobFlow) map[string]*row.Row {
 	out := map[string]*row.Row{}
 	for _, c := range s.store.Owned(f.UID) {
 		if c.Row.Kind == row.Jobs || c.Row.Kind == row.VCJobs {
@@ -90,7 +90,7 @@ func (s *Server) jobsByName(f *flowv1.JobFlow) map[string]*row.Row {
 	return out
 }
 
-func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
+func newNode(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
 	n := node{Name: step.Name, State: step.State, Severity: stepSeverity(step), Message: step.Note, WaitsFor: []string{}, Jobs: []*row.Row{}}
 	if step.State == flowview.Waiting {
 		for _, t := range step.Targets {
@@ -105,7 +105,7 @@ func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
 	}
 	for i := range f.Spec.Flows {
 		if s := &f.Spec.Flows[i]; s.Name == step.Name {
-			n.Template = templateOf(s)
+			n.Template = formatTemplate(s)
 			for k, v := range s.Params {
 				n.Params[k] = v
 			}
@@ -132,8 +132,8 @@ func stepSeverity(s *flowview.Step) row.Severity {
 	return row.VCJobSeverity(s.State)
 }
 
-// templateOf returns the name of a step's template. It defaults to the name of the step.
-func templateOf(s *flowv1.Flow) string {
+// formatTemplate returns the name of a step's template. It defaults to the name of the step.
+func formatTemplate(s *flowv1.Flow) string {
 	if s.TemplateRef != nil {
 		return cmp.Or(s.TemplateRef.Name, s.Name)
 	}

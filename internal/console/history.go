@@ -45,7 +45,7 @@ type sample struct {
 	Since *metav1.MicroTime `json:"since,omitempty" doc:"End of the first counted run, if there were more runs in the time span than were counted"`
 }
 
-func sampleOf(s archive.Sample) sample { return sample{s.Runs, toMicroTime(s.Since)} }
+func newSample(s archive.Sample) sample { return sample{s.Runs, toMicroTime(s.Since)} }
 
 type failuresOut struct {
 	Items []failures `json:"items"`
@@ -66,7 +66,7 @@ type stepsOut struct {
 	Of    sample      `json:"of"`
 }
 
-// stepTimes is the distribution of a step's run times.
+// listStepTimes is the distribution of a step's run times.
 type stepTimes struct {
 	Template   string  `json:"template"`
 	Step       string  `json:"step"`
@@ -92,13 +92,13 @@ type transition struct {
 }
 
 func (s *Server) registerHistory(api huma.API) {
-	addRead(s, api, "/history/robots/{robot}", "robot-history", "Attempts on a robot", s.robotHistory)
-	addRead(s, api, "/history/failures", "most-failing", "Jobs or tasks that fail most often", s.mostFailing)
-	addRead(s, api, "/history/steps", "step-times", "Durations of steps", s.stepTimes)
+	addRead(s, api, "/history/robots/{robot}", "robot-history", "Attempts on a robot", s.getRobotHistory)
+	addRead(s, api, "/history/failures", "most-failing", "Jobs or tasks that fail most often", s.listFailures)
+	addRead(s, api, "/history/steps", "step-times", "Durations of steps", s.listStepTimes)
 	addRead(s, api, "/history/transitions/{uid}", "transitions", "State transitions of an object", s.listTransitions)
 }
 
-func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attemptPage, error) {
+func (s *Server) getRobotHistory(ctx context.Context, in *robotHistoryIn) (*attemptPage, error) {
 	sees, err := s.archiveScope(ctx, row.Tasks, in.Namespace)
 	if err != nil {
 		return nil, err
@@ -112,11 +112,11 @@ func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attempt
 	}
 	p, err := s.archive.ListRobotAttempts(ctx, h)
 	if err != nil {
-		return nil, badCursor(err)
+		return nil, toCursorError(err)
 	}
 	out := &attemptPage{Items: []attempt{}, Continue: p.Next}
 	for i := range p.Items {
-		out.Items = append(out.Items, archivedAttempt(&p.Items[i]))
+		out.Items = append(out.Items, newArchivedAttempt(&p.Items[i]))
 	}
 	return out, nil
 }
@@ -126,7 +126,7 @@ func (s *Server) archiveScope(ctx context.Context, k row.Kind, namespace string)
 	if s.archive == nil {
 		return scope{}, errNoArchive
 	}
-	return s.visibleScope(ctx, k, namespace)
+	return s.findScope(ctx, k, namespace)
 }
 
 func (in *spanIn) toArchiveSpan(sees scope) (p archive.Span, err error) {
@@ -138,7 +138,7 @@ func (in *spanIn) toArchiveSpan(sees scope) (p archive.Span, err error) {
 	return p, err
 }
 
-func (s *Server) mostFailing(ctx context.Context, in *spanIn) (*failuresOut, error) {
+func (s *Server) listFailures(ctx context.Context, in *spanIn) (*failuresOut, error) {
 	sees, err := s.archiveScope(ctx, row.Tasks, in.Namespace)
 	if err != nil {
 		return nil, err
@@ -148,14 +148,14 @@ func (s *Server) mostFailing(ctx context.Context, in *spanIn) (*failuresOut, err
 		return nil, err
 	}
 	all, of, err := s.archive.MostFailing(ctx, p)
-	out := &failuresOut{Items: []failures{}, Of: sampleOf(of)}
+	out := &failuresOut{Items: []failures{}, Of: newSample(of)}
 	for _, f := range all {
 		out.Items = append(out.Items, failures{f.Template, f.Step, f.Attempts, f.Failed, toMicroTime(f.Last)})
 	}
 	return out, err
 }
 
-func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) {
+func (s *Server) listStepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) {
 	k := row.Kind(in.Kind)
 	sees, err := s.archiveScope(ctx, k, in.Namespace)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) 
 		return nil, err
 	}
 	all, of, err := s.archive.StepTimes(ctx, kinds[k].archived, p)
-	out := &stepsOut{Items: []stepTimes{}, Of: sampleOf(of)}
+	out := &stepsOut{Items: []stepTimes{}, Of: newSample(of)}
 	for _, t := range all {
 		out.Items = append(out.Items, stepTimes{t.Template, t.Step, t.Count, t.P50.Seconds(), t.P95.Seconds(), t.Max.Seconds()})
 	}

@@ -28,7 +28,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return program.Program{
 		Name:       "k8s4r-console",
 		Replicated: true,
-		Scheme:     ownScheme(),
+		Scheme:     newOwnScheme(),
 		Cache:      func() cache.Options { return cache.Options{} },
 		AddFlags:   func(f *pflag.FlagSet) { cfg.addFlags(f); files.addFlags(f) },
 		Validate:   func() error { return errors.Join(cfg.validate(), files.applyTo(&cfg)) },
@@ -109,16 +109,16 @@ func addToManager(mgr ctrl.Manager, cfg Config) error {
 	}
 	return errors.Join(
 		mgr.AddReadyzCheck("console", func(r *http.Request) error { return c.Ready(r.Context()) }),
-		mgr.Add(everywhere{c}),
+		mgr.Add(allReplicas{c}),
 	)
 }
 
-// everywhere runs the console in every replica. The console changes nothing by itself, so
+// allReplicas runs the console in every replica. The console changes nothing by itself, so
 // replicas do not conflict.
-type everywhere struct{ *Console }
+type allReplicas struct{ *Console }
 
 // Start serves until ctx ends.
-func (e everywhere) Start(ctx context.Context) error { return e.Run(ctx) }
+func (e allReplicas) Start(ctx context.Context) error { return e.Run(ctx) }
 
 // NeedLeaderElection returns false.
-func (everywhere) NeedLeaderElection() bool { return false }
+func (allReplicas) NeedLeaderElection() bool { return false }

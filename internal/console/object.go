@@ -86,16 +86,16 @@ func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 		return nil, err
 	}
 	if i := s.store.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
-		return s.liveDetails(i), nil
+		return s.describeLive(i), nil
 	}
 	o, err := s.readArchived(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &details{Row: archivedRow(o), Object: o.Manifest, Archived: true, Children: []children{}, Actions: []action{}, Conditions: conditionsOf(o.Manifest)}
+	out := &details{Row: newArchivedRow(o), Object: o.Manifest, Archived: true, Children: []children{}, Actions: []action{}, Conditions: parseConditions(o.Manifest)}
 	out.Why = describeState(out.Row)
 	for i := range o.Attempts {
-		out.Attempts = append(out.Attempts, archivedAttempt(&o.Attempts[i]))
+		out.Attempts = append(out.Attempts, newArchivedAttempt(&o.Attempts[i]))
 	}
 	return out, nil
 }
@@ -120,18 +120,18 @@ func (s *Server) readArchived(ctx context.Context, in *nameIn) (*archive.Object,
 	return &o, err
 }
 
-func (s *Server) liveDetails(i *watch.Item) *details {
+func (s *Server) describeLive(i *watch.Item) *details {
 	out := &details{Row: s.completeRow(i.Row), Object: s.cleanManifest(i), Children: s.countChildren(i), Actions: s.listActions(i)}
 	raw, err := json.Marshal(out.Object)
 	if err != nil {
 		s.log.Error(err, "Cannot encode object")
 	}
-	out.Conditions, out.Why = conditionsOf(raw), describeState(out.Row)
+	out.Conditions, out.Why = parseConditions(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
 		out.Attempts = s.listAttempts(t)
 	}
 	if i.Row.Kind == row.Robots {
-		out.Row = s.withUse(out.Row)
+		out.Row = s.addUsage(out.Row)
 	}
 	return out
 }
@@ -170,9 +170,9 @@ func (s *Server) countChildren(i *watch.Item) []children {
 	return out
 }
 
-// conditionsOf extracts the conditions from a manifest. Flows keep them in another field than
+// parseConditions extracts the conditions from a manifest. Flows keep them in another field than
 // other kinds.
-func conditionsOf(manifest []byte) []condition {
+func parseConditions(manifest []byte) []condition {
 	var o struct {
 		Status struct {
 			Conditions     json.RawMessage    `json:"conditions"`
@@ -215,7 +215,7 @@ func (s *Server) listAttempts(t *v1alpha1.Task) []attempt {
 	return out
 }
 
-func archivedAttempt(a *archive.Attempt) attempt {
+func newArchivedAttempt(a *archive.Attempt) attempt {
 	return attempt{
 		Task: a.Task, Namespace: a.Namespace, Job: a.Job, Step: a.Step, Number: a.Number, Robot: a.Robot, State: a.State, Severity: row.TaskSeverity(a.State), Reason: a.Reason,
 		ExitCode: a.ExitCode, Signal: a.Signal, Started: toMicroTime(a.Started), Finished: toMicroTime(a.Finished), Log: a.Log,
@@ -235,8 +235,8 @@ func describeState(r *row.Row) []string {
 	return out
 }
 
-// withUse returns a copy of a robot's row with the resources that its tasks use.
-func (s *Server) withUse(r *row.Row) *row.Row {
+// addUsage returns a copy of a robot's row with the resources that its tasks use.
+func (s *Server) addUsage(r *row.Row) *row.Row {
 	use := map[string]resource.Quantity{}
 	add := func(name string, q *resource.Quantity) {
 		if q != nil {

@@ -58,7 +58,7 @@ func (s *Server) registerObjects(api huma.API) {
 }
 
 func (s *Server) listObjects(ctx context.Context, in *listIn) (*page, error) {
-	sees, err := s.visibleScope(ctx, in.Kind, in.Namespace)
+	sees, err := s.findScope(ctx, in.Kind, in.Namespace)
 	if err != nil {
 		return nil, err
 	}

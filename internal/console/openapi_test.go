@@ -69,7 +69,7 @@ func TestListActions_OffersPossibleActions(t *testing.T) {
 
 // A condition may have no time, and the document declares times as strings.
 func TestConditionsOf_OmitsMissingTime(t *testing.T) {
-	raw, err := json.Marshal(conditionsOf([]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`)))
+	raw, err := json.Marshal(parseConditions([]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`)))
 	if want := `[{"type":"Ready","status":"True"}]`; err != nil || string(raw) != want {
 		t.Errorf("got %s (%v), want %s", raw, err, want)
 	}

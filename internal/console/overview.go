@@ -30,7 +30,7 @@ const overviewLimit = 10
 func (s *Server) getOverview(ctx context.Context, in *overviewIn) (*overview, error) {
 	out := &overview{Counts: map[row.Kind]map[string]int{}, Severities: map[row.Kind]map[row.Severity]int{}, Robots: map[string]int{}, Failed: []*row.Row{}, Running: []*row.Row{}}
 	for _, k := range row.Kinds {
-		sees, err := s.visibleScope(ctx, k, "")
+		sees, err := s.findScope(ctx, k, "")
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (s *Server) getOverview(ctx context.Context, in *overviewIn) (*overview, er
 	if states := out.Counts[row.Robots]; states != nil {
 		out.Robots = states
 	}
-	out.Failed = newestRows(out.Failed, func(r *row.Row) int64 { return fromMicroTime(r.Finished).UnixMicro() })
-	out.Running = newestRows(out.Running, func(r *row.Row) int64 { return fromMicroTime(r.Started).UnixMicro() })
+	out.Failed = keepNewest(out.Failed, func(r *row.Row) int64 { return fromMicroTime(r.Finished).UnixMicro() })
+	out.Running = keepNewest(out.Running, func(r *row.Row) int64 { return fromMicroTime(r.Started).UnixMicro() })
 	return out, nil
 }
 
@@ -67,7 +67,7 @@ func (o *overview) addRow(r *row.Row) {
 	}
 }
 
-func newestRows(rows []*row.Row, when func(*row.Row) int64) []*row.Row {
+func keepNewest(rows []*row.Row, when func(*row.Row) int64) []*row.Row {
 	slices.SortFunc(rows, func(a, b *row.Row) int { return int(when(b) - when(a)) })
 	return rows[:min(len(rows), overviewLimit)]
 }

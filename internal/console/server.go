@@ -111,8 +111,8 @@ func addSecurityHeaders(next http.Handler) http.Handler {
 
 type requestKey struct{}
 
-// requestOf returns the HTTP request of ctx.
-func requestOf(ctx context.Context) *http.Request {
+// requestFromContext returns the HTTP request of ctx.
+func requestFromContext(ctx context.Context) *http.Request {
 	r, _ := ctx.Value(requestKey{}).(*http.Request)
 	return r
 }

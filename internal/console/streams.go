@@ -51,8 +51,8 @@ type podLogIn struct {
 
 func (s *Server) registerStreams(api huma.API) {
 	addStream(api, "/events", "events", "Changes of objects, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
-	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "Log of a task", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
-	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "Log of a container", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
+	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "Log of a task", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openTaskLog)
+	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "Log of a container", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openPodLog)
 }
 
 // addStream registers an operation whose response has no fixed end. open runs before the response
@@ -109,7 +109,7 @@ func (s *Server) streamEvents(ctx context.Context, in *eventsIn) (func(*flusher)
 		since = in.Since
 	}
 	f := watch.Filter{Namespace: in.Namespace, Kind: in.Kind, Name: in.Name, Job: in.Job, Flow: in.Flow}
-	sender := &eventSender{s: s, filter: f, reader: s.store.Ring().Since(since), request: requestOf(ctx), permissions: map[permissionKey]permission{}}
+	sender := &eventSender{s: s, filter: f, reader: s.store.Ring().Since(since), request: requestFromContext(ctx), permissions: map[permissionKey]permission{}}
 	return func(w *flusher) error {
 		s.metrics.readers.Inc()
 		defer s.metrics.readers.Dec()
@@ -216,10 +216,10 @@ func writeEvent(w *flusher, id, event string, data []byte) error {
 	return err
 }
 
-// taskLog returns a task's log from k8s4r-server, which authorizes the caller by the caller's own
+// openTaskLog returns a task's log from k8s4r-server, which authorizes the caller by the caller's own
 // token.
-func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) error, error) {
-	c := callerOf(ctx)
+func (s *Server) openTaskLog(ctx context.Context, in *taskLogIn) (func(*flusher) error, error) {
+	c := callerFromContext(ctx)
 	if c.token == "" {
 		return nil, s.toAPIError(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
 			errors.New("reading logs requires the caller's own token, because a client certificate cannot be forwarded: sign in with a token")))
@@ -230,7 +230,7 @@ func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) err
 	}
 	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, in.Name, query.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
 	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
-		err = apierrors.NewServiceUnavailable("cannot read the log from k8s4r-server: " + networkError(away.Err))
+		err = apierrors.NewServiceUnavailable("cannot read the log from k8s4r-server: " + trimURL(away.Err))
 	}
 	var known apierrors.APIStatus
 	switch {
@@ -242,8 +242,8 @@ func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) err
 	return nil, newStatus(http.StatusBadGateway, err.Error())
 }
 
-// networkError returns the text of a network error without the URL of the request.
-func networkError(err error) string {
+// trimURL returns the text of a network error without the URL of the request.
+func trimURL(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err.Error()
 	}
@@ -258,9 +258,9 @@ func pipeBody(from io.ReadCloser) func(*flusher) error {
 	}
 }
 
-// podLog returns a container's log from the API server with the permissions of the caller.
-func (s *Server) podLog(ctx context.Context, in *podLogIn) (func(*flusher) error, error) {
-	c, err := kubernetes.NewForConfig(s.callerConfig(callerOf(ctx)))
+// openPodLog returns a container's log from the API server with the permissions of the caller.
+func (s *Server) openPodLog(ctx context.Context, in *podLogIn) (func(*flusher) error, error) {
+	c, err := kubernetes.NewForConfig(s.callerConfig(callerFromContext(ctx)))
 	if err != nil {
 		return nil, s.toAPIError(err)
 	}

@@ -57,7 +57,7 @@ func (s *Server) getTimeline(ctx context.Context, in *nameIn) (*timeline, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.archivedBelow(ctx, o, lanes); err != nil {
+	if err := s.addArchivedChildren(ctx, o, lanes); err != nil {
 		return nil, err
 	}
 	return lanes.toTimeline(), nil
@@ -124,9 +124,9 @@ func (l lanes) addAttempt(a attempt) {
 // maxArchivedTasks bounds how many archived tasks a timeline includes.
 const maxArchivedTasks = 2000
 
-// archivedBelow adds the archived tasks of an object. Pods are not archived; their vcjob is shown
+// addArchivedChildren adds the archived tasks of an object. Pods are not archived; their vcjob is shown
 // instead.
-func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) error {
+func (s *Server) addArchivedChildren(ctx context.Context, o *archive.Object, l lanes) error {
 	f := archive.Filter{Namespaces: []string{o.Namespace}, Owner: o.UID, Limit: archive.MaxLimit}
 	for seen := 0; seen < maxArchivedTasks; {
 		p, err := s.archive.List(ctx, f)
@@ -134,7 +134,7 @@ func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) 
 			return err
 		}
 		for i := range p.Items {
-			if err := s.archivedPart(ctx, &p.Items[i], l); err != nil {
+			if err := s.addArchivedPart(ctx, &p.Items[i], l); err != nil {
 				return err
 			}
 		}
@@ -146,22 +146,22 @@ func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) 
 	return nil
 }
 
-func (s *Server) archivedPart(ctx context.Context, o *archive.Object, l lanes) error {
+func (s *Server) addArchivedPart(ctx context.Context, o *archive.Object, l lanes) error {
 	if o.Kind == archive.VCJob {
-		if r := archivedRow(o); r.Started != nil {
+		if r := newArchivedRow(o); r.Started != nil {
 			l.addBar(o.Name, bar{Task: o.Name, Step: o.Step, Start: *r.Started, End: r.Finished, Severity: r.Severity, State: r.State})
 		}
 		return nil
 	}
 	if o.Kind != archive.Task {
-		return s.archivedBelow(ctx, o, l)
+		return s.addArchivedChildren(ctx, o, l)
 	}
 	whole, err := s.archive.GetByUID(ctx, []string{o.Namespace}, o.UID)
 	if err != nil {
 		return err
 	}
 	for i := range whole.Attempts {
-		l.addAttempt(archivedAttempt(&whole.Attempts[i]))
+		l.addAttempt(newArchivedAttempt(&whole.Attempts[i]))
 	}
 	return nil
 }

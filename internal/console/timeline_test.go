@@ -148,7 +148,7 @@ func TestWithUse_SumsRunningTasksOfRobot(t *testing.T) {
 	plain.Spec.Resources = nil
 	s, _ := newTestServer(&fakeGate{}, task("a", "r1", "running"), task("b", "r1", "dispatching"), task("done", "r1", "completed"), task("elsewhere", "r2", "running"), plain)
 	robot := &row.Row{Kind: row.Robots, Namespace: "n", Name: "r1"}
-	if got, want := s.withUse(robot).Used, map[string]string{"cpu": "3", "memory": "2Gi", "arm": "2"}; !reflect.DeepEqual(got, want) {
+	if got, want := s.addUsage(robot).Used, map[string]string{"cpu": "3", "memory": "2Gi", "arm": "2"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if robot.Used != nil {
@@ -165,7 +165,7 @@ func TestConditionsOf_ReadsBothFieldsSorted(t *testing.T) {
 		"no status":             {`{}`, `[]`},
 		"no JSON":               {`x`, `[]`},
 	} {
-		if raw, err := json.Marshal(conditionsOf([]byte(c.manifest))); err != nil || string(raw) != c.want {
+		if raw, err := json.Marshal(parseConditions([]byte(c.manifest))); err != nil || string(raw) != c.want {
 			t.Errorf("%s: got %s (%v), want %s", name, raw, err, c.want)
 		}
 	}

@@ -18,24 +18,24 @@ type whyIn struct {
 }
 
 func (s *Server) registerWhy(api huma.API) {
-	addRead(s, api, "/tasks/{namespace}/{name}/why", "get-task-why", "Why a live task waits, or how it ended", s.whyTask)
-	addRead(s, api, "/jobs/{namespace}/{name}/why", "get-job-why", "Why the tasks of a live job wait", s.whyJob)
+	addRead(s, api, "/tasks/{namespace}/{name}/why", "get-task-why", "Why a live task waits, or how it ended", s.explainTask)
+	addRead(s, api, "/jobs/{namespace}/{name}/why", "get-job-why", "Why the tasks of a live job wait", s.explainJob)
 }
 
-func (s *Server) whyTask(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
+func (s *Server) explainTask(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
 	t, err := readLive[*v1alpha1.Task](ctx, s, row.Tasks, in)
 	if err != nil {
 		return nil, err
 	}
-	return explain.ExplainTask(ctx, known{s}, t, s.now())
+	return explain.ExplainTask(ctx, visibleObjects{s}, t, s.now())
 }
 
-func (s *Server) whyJob(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
+func (s *Server) explainJob(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
 	j, err := readLive[*v1alpha1.Job](ctx, s, row.Jobs, in)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := s.partsOf(ctx, j)
+	parts, err := s.findParts(ctx, j)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,8 @@ func findObject[T client.Object](s *Server, k row.Kind, namespace, name string) 
 	return o, ok
 }
 
-// partsOf returns the tasks and groups of a job. It returns nil if the caller may not list tasks.
-func (s *Server) partsOf(ctx context.Context, j *v1alpha1.Job) (*explain.Parts, error) {
+// findParts returns the tasks and groups of a job. It returns nil if the caller may not list tasks.
+func (s *Server) findParts(ctx context.Context, j *v1alpha1.Job) (*explain.Parts, error) {
 	ok, err := s.isAllowed(ctx, "list", row.Tasks, j.Namespace, "")
 	if err != nil || !ok {
 		return nil, err
@@ -86,22 +86,22 @@ func findObjects[T client.Object](s *Server, k row.Kind, namespace string, holds
 	return out
 }
 
-// known provides live objects to package explain, restricted to what the caller may see.
-type known struct{ s *Server }
+// visibleObjects provides live objects to package explain, restricted to what the caller may see.
+type visibleObjects struct{ s *Server }
 
 // Job returns a job, or explain.ErrHidden if the caller may not get it.
-func (k known) Job(ctx context.Context, namespace, name string) (*v1alpha1.Job, error) {
+func (k visibleObjects) Job(ctx context.Context, namespace, name string) (*v1alpha1.Job, error) {
 	return readVisible[*v1alpha1.Job](ctx, k.s, row.Jobs, namespace, name)
 }
 
 // Group returns a group, or explain.ErrHidden if the caller may not get it.
-func (k known) Group(ctx context.Context, namespace, name string) (*v1alpha1.TaskGroup, error) {
+func (k visibleObjects) Group(ctx context.Context, namespace, name string) (*v1alpha1.TaskGroup, error) {
 	return readVisible[*v1alpha1.TaskGroup](ctx, k.s, row.TaskGroups, namespace, name)
 }
 
 // Replica returns the tasks of the replica, or explain.ErrHidden if the caller may not list
 // tasks.
-func (k known) Replica(ctx context.Context, t *v1alpha1.Task) ([]*v1alpha1.Task, error) {
+func (k visibleObjects) Replica(ctx context.Context, t *v1alpha1.Task) ([]*v1alpha1.Task, error) {
 	ok, err := k.s.isAllowed(ctx, "list", row.Tasks, t.Namespace, "")
 	if err != nil {
 		return nil, err

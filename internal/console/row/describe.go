@@ -50,51 +50,51 @@ func visibleCopy(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
 		return &c
 	case *v1alpha1.TaskGroup:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
 		return &c
 	case *v1alpha1.Task:
 		c := *o
-		c.ObjectMeta, c.Status.Resources = visibleMeta(c.ObjectMeta), nil
+		c.ObjectMeta, c.Status.Resources = copyVisibleMeta(c.ObjectMeta), nil
 		return &c
 	case *v1alpha1.Robot:
 		c := *o
-		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = visibleMeta(c.ObjectMeta), nil, stableDeviceInfo(c.Status.DeviceInfo)
+		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = copyVisibleMeta(c.ObjectMeta), nil, copyStableDeviceInfo(c.Status.DeviceInfo)
 		return &c
 	case *flowv1.JobFlow:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
 		return &c
 	case *cronv1.CronJobFlow:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration = visibleMeta(c.ObjectMeta), 0
+		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
 		return &c
 	case *batchv1.Job:
 		c := *o
-		c.ObjectMeta = visibleMeta(c.ObjectMeta)
+		c.ObjectMeta = copyVisibleMeta(c.ObjectMeta)
 		return &c
 	case *rayv1.RayCluster:
 		c := *o
-		c.ObjectMeta, c.Status.ObservedGeneration, c.Status.LastUpdateTime = visibleMeta(c.ObjectMeta), 0, nil
+		c.ObjectMeta, c.Status.ObservedGeneration, c.Status.LastUpdateTime = copyVisibleMeta(c.ObjectMeta), 0, nil
 		return &c
 	case *corev1.Pod:
 		c := *o
-		c.ObjectMeta = visibleMeta(c.ObjectMeta)
+		c.ObjectMeta = copyVisibleMeta(c.ObjectMeta)
 		return &c
 	}
 	return o
 }
 
-func visibleMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+func copyVisibleMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ResourceVersion, m.Generation, m.ManagedFields = "", 0, nil
 	return m
 }
 
-// stableDeviceInfo returns the device info without values that are measured at each heartbeat.
-func stableDeviceInfo(d *v1alpha1.DeviceInfo) *v1alpha1.DeviceInfo {
+// copyStableDeviceInfo returns the device info without values that are measured at each heartbeat.
+func copyStableDeviceInfo(d *v1alpha1.DeviceInfo) *v1alpha1.DeviceInfo {
 	if d == nil {
 		return nil
 	}

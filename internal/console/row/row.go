@@ -180,12 +180,12 @@ func (r *Row) setFlow(o client.Object) {
 		r.Template = by.Name
 	}
 	if r.Template == "" {
-		r.Template = nameGenerator(o)
+		r.Template = trimGeneratedName(o)
 	}
 }
 
-// nameGenerator returns the common prefix of generated names, or the name.
-func nameGenerator(o client.Object) string {
+// trimGeneratedName returns the common prefix of generated names, or the name.
+func trimGeneratedName(o client.Object) string {
 	if o.GetGenerateName() != "" {
 		return strings.TrimSuffix(o.GetGenerateName(), "-")
 	}

@@ -170,17 +170,16 @@ func (s *source) newItem(o any) (*Item, time.Time, error) {
 
 // putItem stores an item, with the fields inherited from its job, and returns the previous item.
 func (s *source) putItem(item *Item) (old, kept *Item) {
-	w := s.store
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
 	if kind, name, ok := item.Row.Parent(); ok {
-		if job := w.lookupItem(kind, item.Row.Namespace, name); job != nil {
+		if job := s.store.lookupItemLocked(kind, item.Row.Namespace, name); job != nil {
 			item.Row = item.Row.Inherit(job.Row)
 		}
 	}
 	old = s.setLocked(item)
 	if old == nil && (s.kind == row.Jobs || s.kind == row.VCJobs) {
-		w.inheritLocked(item.Object.GetUID(), item.Row)
+		s.store.inheritLocked(item.Object.GetUID(), item.Row)
 	}
 	return old, item
 }
@@ -198,15 +197,15 @@ func (s *source) setLocked(item *Item) (old *Item) {
 }
 
 // inheritLocked updates the items that belong to a job and were stored before it. Callers hold
-// w.mu.
-func (w *Store) inheritLocked(owner types.UID, job *row.Row) {
-	for at, i := range w.owned[owner] {
-		for _, s := range w.sources {
-			if s.kind == at.kind && s.items[at.name.Namespace][at.name.Name] == i {
-				s.setLocked(&Item{Row: i.Row.Inherit(job), Object: i.Object})
+// s.mu.
+func (s *Store) inheritLocked(owner types.UID, job *row.Row) {
+	for at, i := range s.owned[owner] {
+		for _, src := range s.sources {
+			if src.kind == at.kind && src.items[at.name.Namespace][at.name.Name] == i {
+				src.setLocked(&Item{Row: i.Row.Inherit(job), Object: i.Object})
 			}
 		}
-		w.inheritLocked(i.Object.GetUID(), job)
+		s.inheritLocked(i.Object.GetUID(), job)
 	}
 }
 
@@ -252,7 +251,7 @@ func (s *source) appendLocked(out []*Item, namespace string) []*Item {
 func (s *source) handleWatchError(ctx context.Context, err error) {
 	if isMissing(err) {
 		s.present.Store(false)
-		s.store.coalescer.publishAll(s.diffList(nil, s.store.seen.Load()))
+		s.store.coalescer.publishAll(s.diffList(nil, s.store.latestVersion.Load()))
 	}
 	if err != nil && ctx.Err() == nil && !s.silent {
 		s.log.Info("Cannot watch kind; retrying", "kind", s.kind, "reason", err.Error())

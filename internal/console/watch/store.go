@@ -44,8 +44,8 @@ type Store struct {
 	sources   []*source
 	log       logr.Logger
 	now       func() time.Time
-	// seen is the greatest resourceVersion that was received.
-	seen atomic.Uint64
+	// latestVersion is the greatest resourceVersion that was received.
+	latestVersion atomic.Uint64
 	// synced is closed after all kinds were listed.
 	synced chan struct{}
 
@@ -62,33 +62,33 @@ type objectKey struct {
 
 // New creates a store. It returns an error if the configuration is invalid.
 func New(c Config) (*Store, error) {
-	s, err := newScheme()
+	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
-	w := newStore(c)
+	s := newStore(c)
 	for _, k := range watchedKinds {
-		lw, err := k.listWatch(c.API, s)
+		lw, err := k.listWatch(c.API, scheme)
 		if err != nil {
 			return nil, err
 		}
-		w.addKind(k, lw)
+		s.addKind(k, lw)
 	}
-	return w, nil
+	return s, nil
 }
 
 func newStore(c Config) *Store {
-	w := &Store{
+	s := &Store{
 		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[objectKey]*Item{},
 	}
-	w.coalescer = newCoalescer(w.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
-	return w
+	s.coalescer = newCoalescer(s.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
+	return s
 }
 
-func (w *Store) addKind(k watchedKind, lw cache.ListerWatcherWithContext) {
-	s := &source{watchedKind: k, store: w, log: w.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
-	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced}
-	w.sources = append(w.sources, s)
+func (s *Store) addKind(k watchedKind, lw cache.ListerWatcherWithContext) {
+	src := &source{watchedKind: k, store: s, log: s.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
+	src.lister = &lister{ListerWatcherWithContext: lw, source: src, start: s.synced}
+	s.sources = append(s.sources, src)
 }
 
 // newInstanceID returns a random ID for this process.
@@ -100,57 +100,57 @@ func newInstanceID() string {
 
 // Run watches all kinds until ctx ends. It uses one goroutine per kind, regardless of the number
 // of readers.
-func (w *Store) Run(ctx context.Context) error {
+func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, s := range w.sources {
-		wg.Go(func() { s.runReflector(ctx) })
+	for _, src := range s.sources {
+		wg.Go(func() { src.runReflector(ctx) })
 	}
-	for _, s := range w.sources {
+	for _, src := range s.sources {
 		select {
-		case <-s.settled:
+		case <-src.settled:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	close(w.synced)
+	close(s.synced)
 	return nil
 }
 
 // Synced returns a channel that is closed after every kind was listed once or turned out to be
 // missing. Until then, lists are incomplete and Ring has no events.
-func (w *Store) Synced() <-chan struct{} { return w.synced }
+func (s *Store) Synced() <-chan struct{} { return s.synced }
 
 // Ring returns the event log. Wait for Synced before following it.
-func (w *Store) Ring() *Ring { return w.ring }
+func (s *Store) Ring() *Ring { return s.ring }
 
 // List returns all objects of a kind in a namespace, unordered. If namespace is empty, it returns
 // those of all namespaces.
-func (w *Store) List(kind row.Kind, namespace string) []*Item {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (s *Store) List(kind row.Kind, namespace string) []*Item {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var out []*Item
-	for _, s := range w.sources {
-		if s.kind == kind {
-			out = s.appendLocked(out, namespace)
+	for _, src := range s.sources {
+		if src.kind == kind {
+			out = src.appendLocked(out, namespace)
 		}
 	}
 	return out
 }
 
 // Get returns one object, or nil if it does not exist.
-func (w *Store) Get(kind row.Kind, namespace, name string) *Item {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.lookupItem(kind, namespace, name)
+func (s *Store) Get(kind row.Kind, namespace, name string) *Item {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.lookupItemLocked(kind, namespace, name)
 }
 
-func (w *Store) lookupItem(kind row.Kind, namespace, name string) *Item {
-	for _, s := range w.sources {
-		if s.kind != kind {
+func (s *Store) lookupItemLocked(kind row.Kind, namespace, name string) *Item {
+	for _, src := range s.sources {
+		if src.kind != kind {
 			continue
 		}
-		if i := s.items[namespace][name]; i != nil {
+		if i := src.items[namespace][name]; i != nil {
 			return i
 		}
 	}
@@ -158,23 +158,23 @@ func (w *Store) lookupItem(kind row.Kind, namespace, name string) *Item {
 }
 
 // Owned returns the objects of all kinds that an object controls, unordered.
-func (w *Store) Owned(uid types.UID) []*Item {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	out := make([]*Item, 0, len(w.owned[uid]))
-	for _, i := range w.owned[uid] {
+func (s *Store) Owned(uid types.UID) []*Item {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*Item, 0, len(s.owned[uid]))
+	for _, i := range s.owned[uid] {
 		out = append(out, i)
 	}
 	return out
 }
 
 // Namespaces returns the namespaces that have objects, unordered.
-func (w *Store) Namespaces() []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
+func (s *Store) Namespaces() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	seen := map[string]bool{}
-	for _, s := range w.sources {
-		for ns, items := range s.items {
+	for _, src := range s.sources {
+		for ns, items := range src.items {
 			if len(items) > 0 {
 				seen[ns] = true
 			}
@@ -184,9 +184,9 @@ func (w *Store) Namespaces() []string {
 }
 
 // Has reports whether a kind can be listed and watched, as far as is known.
-func (w *Store) Has(kind row.Kind) bool {
-	for _, s := range w.sources {
-		if s.kind == kind && s.present.Load() {
+func (s *Store) Has(kind row.Kind) bool {
+	for _, src := range s.sources {
+		if src.kind == kind && src.present.Load() {
 			return true
 		}
 	}
@@ -194,35 +194,35 @@ func (w *Store) Has(kind row.Kind) bool {
 }
 
 // Live returns an error if a kind that exists is not being watched.
-func (w *Store) Live() error {
-	for _, s := range w.sources {
-		if s.present.Load() && s.lister.live.Load() == 0 {
-			return fmt.Errorf("%s are not being watched", s.kind)
+func (s *Store) Live() error {
+	for _, src := range s.sources {
+		if src.present.Load() && src.lister.live.Load() == 0 {
+			return fmt.Errorf("%s are not being watched", src.kind)
 		}
 	}
 	return nil
 }
 
 // recordVersion updates the greatest resourceVersion that was received.
-func (w *Store) recordVersion(version uint64) {
+func (s *Store) recordVersion(version uint64) {
 	for {
-		had := w.seen.Load()
-		if version <= had || w.seen.CompareAndSwap(had, version) {
+		had := s.latestVersion.Load()
+		if version <= had || s.latestVersion.CompareAndSwap(had, version) {
 			return
 		}
 	}
 }
 
-func (w *Store) publishEvents(all ...Event) {
+func (s *Store) publishEvents(all ...Event) {
 	for _, e := range all {
-		if err := w.ring.Publish(e); err != nil {
-			w.log.Error(err, "Cannot publish event")
+		if err := s.ring.Publish(e); err != nil {
+			s.log.Error(err, "Cannot publish event")
 		}
 	}
 }
 
-// linkLocked updates the index of owners. Callers hold w.mu.
-func (w *Store) linkLocked(kind row.Kind, old, item *Item) {
+// linkLocked updates the index of owners. Callers hold s.mu.
+func (s *Store) linkLocked(kind row.Kind, old, item *Item) {
 	for _, i := range []*Item{old, item} {
 		if i == nil {
 			continue
@@ -234,14 +234,14 @@ func (w *Store) linkLocked(kind row.Kind, old, item *Item) {
 		at := objectKey{kind, client.ObjectKeyFromObject(i.Object)}
 		switch {
 		case i == old:
-			delete(w.owned[owner], at)
-			if len(w.owned[owner]) == 0 {
-				delete(w.owned, owner)
+			delete(s.owned[owner], at)
+			if len(s.owned[owner]) == 0 {
+				delete(s.owned, owner)
 			}
-		case w.owned[owner] == nil:
-			w.owned[owner] = map[objectKey]*Item{at: item}
+		case s.owned[owner] == nil:
+			s.owned[owner] = map[objectKey]*Item{at: item}
 		default:
-			w.owned[owner][at] = item
+			s.owned[owner][at] = item
 		}
 	}
 }
