@@ -36,38 +36,38 @@ func (c *Cgroup) Kill(wait time.Duration) error {
 
 // killSome kills some processes of the cgroup and waits briefly for them to exit.
 func (c *Cgroup) killSome(pids []int) {
-	held := make([]unix.PollFd, 0, len(pids))
+	pidfds := make([]unix.PollFd, 0, len(pids))
 	of := make([]int, 0, len(pids))
 	for _, pid := range pids {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-			held = append(held, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			pidfds = append(pidfds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 			of = append(of, pid)
 		}
 	}
 	// Check the members again now that the processes are held by pidfd. A PID that was read before
 	// may have been reused by an unrelated process.
 	members := c.listProcesses()
-	for i, h := range held {
+	for i, h := range pidfds {
 		if slices.Contains(members, of[i]) {
 			_ = unix.PidfdSendSignal(int(h.Fd), unix.SIGKILL, nil, 0)
 		}
 	}
-	awaitExits(slices.Clone(held), 100*time.Millisecond)
-	for _, h := range held {
+	awaitExits(slices.Clone(pidfds), 100*time.Millisecond)
+	for _, h := range pidfds {
 		_ = unix.Close(int(h.Fd))
 	}
 }
 
-// awaitExits waits until all processes have exited, but at most for most: one process may hang in
-// the kernel while others wait to be killed.
-func awaitExits(held []unix.PollFd, most time.Duration) {
-	for until := time.Now().Add(most); len(held) > 0; {
+// awaitExits waits up to wait until all processes have exited. One process may hang in the kernel
+// while others are yet to be killed.
+func awaitExits(pidfds []unix.PollFd, wait time.Duration) {
+	for until := time.Now().Add(wait); len(pidfds) > 0; {
 		left := time.Until(until)
 		if left <= 0 {
 			return
 		}
-		_, _ = unix.Poll(held, int(left.Milliseconds())+1)
-		held = slices.DeleteFunc(held, func(h unix.PollFd) bool { return h.Revents != 0 })
+		_, _ = unix.Poll(pidfds, int(left.Milliseconds())+1)
+		pidfds = slices.DeleteFunc(pidfds, func(h unix.PollFd) bool { return h.Revents != 0 })
 	}
 }
 
@@ -90,8 +90,8 @@ func (c *Cgroup) listProcesses() []int {
 // cgroup during a fork, and processes that the PID namespace hides.
 func readPIDs(file string) []int {
 	var found []int
-	for _, word := range readWords(filepath.Dir(file), filepath.Base(file)) {
-		if pid, err := strconv.Atoi(word); err == nil && pid > 0 && pid != os.Getpid() {
+	for _, name := range readWords(filepath.Dir(file), filepath.Base(file)) {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 && pid != os.Getpid() {
 			found = append(found, pid)
 		}
 	}

@@ -114,13 +114,13 @@ func TestCgroup_ThrottlesAtCPULimit(t *testing.T) {
 	}
 	const loop = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
 	bounded := newCgroup(t, host().Tree, Limits{CPU: 50})
-	says(t, loop, Confinement{Cgroup: bounded}, "")
+	requireOutput(t, loop, Confinement{Cgroup: bounded}, "")
 	if u, _ := bounded.Usage(); u.Throttled == 0 || u.CPU < 5*time.Millisecond {
 		t.Errorf("with 50 thousandths of a core: %+v, want it throttled", u)
 	}
 	t.Run("free", func(t *testing.T) {
 		free := newCgroup(t, host().Tree, Limits{CPUWeight: 500})
-		says(t, loop, Confinement{Cgroup: free}, "")
+		requireOutput(t, loop, Confinement{Cgroup: free}, "")
 		if u, _ := free.Usage(); u.Throttled != 0 {
 			t.Errorf("without a limit: %+v, want it never throttled", u)
 		}
@@ -220,7 +220,7 @@ func TestCgroup_RemovedCgroupIsNoError(t *testing.T) {
 		if err = errors.Join(err, none.Kill(time.Second), none.Remove()); err != nil || u != (Usage{}) || !none.Empty() {
 			t.Errorf("of no group: %+v, %v", u, err)
 		}
-		says(t, "echo runs", Confinement{Cgroup: none}, "runs")
+		requireOutput(t, "echo runs", Confinement{Cgroup: none}, "runs")
 	}
 	_, _, err := Start(sh("true"), Confinement{Cgroup: &Cgroup{V1: map[string]string{memory: gone.V2}}})
 	if setup, ok := errors.AsType[*SetupError](err); !ok || errors.Is(err, unix.ENOENT) {

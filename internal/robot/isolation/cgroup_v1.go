@@ -81,9 +81,8 @@ func (v v1) forbidForks() { _ = writeControlValues(v[pids], controlValue{"pids.m
 
 func (v v1) killAll() {} // not supported by v1
 
-// taskFiles are the tasks files of the cgroups that a thread is in now (home) and of those that it
-// will join (away).
-type taskFiles struct{ home, away []*os.File }
+// taskFiles are the files named tasks of the cgroups that the agent is in, and of those of a task.
+type taskFiles struct{ agent, task []*os.File }
 
 // openTaskFiles opens the files in advance, since the calling thread cannot reach them once its
 // view of the cgroups is read-only.
@@ -102,29 +101,29 @@ func (v v1) openTaskFiles() (*taskFiles, error) {
 	return s, nil
 }
 
-func (s *taskFiles) openFile(home, away string) error {
-	h, err := os.OpenFile(filepath.Join(home, "tasks"), os.O_WRONLY, 0)
+func (s *taskFiles) openFile(agentGroup, taskGroup string) error {
+	h, err := os.OpenFile(filepath.Join(agentGroup, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open the agent's cgroup: %w", err)
 	}
-	s.home = append(s.home, h)
-	a, err := os.OpenFile(filepath.Join(away, "tasks"), os.O_WRONLY, 0)
+	s.agent = append(s.agent, h)
+	a, err := os.OpenFile(filepath.Join(taskGroup, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open the cgroup of the task: %w", err)
 	}
-	s.away = append(s.away, a)
+	s.task = append(s.task, a)
 	return nil
 }
 
 func (s *taskFiles) closeAll() {
-	for _, f := range slices.Concat(s.home, s.away) {
+	for _, f := range slices.Concat(s.agent, s.task) {
 		_ = f.Close()
 	}
 }
 
 // joinGroups moves only the calling thread, not the rest of its process.
-func joinGroups(seats []*os.File) error {
-	for _, f := range seats {
+func joinGroups(files []*os.File) error {
+	for _, f := range files {
 		if _, err := f.WriteString("0"); err != nil {
 			return fmt.Errorf("join cgroup %s: %w", strings.TrimSuffix(f.Name(), "/tasks"), err)
 		}

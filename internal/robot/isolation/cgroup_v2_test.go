@@ -78,7 +78,7 @@ func TestForkFiltered_MatchesForkExec(t *testing.T) {
 	c.Dir, c.Env = "/usr", append(c.Env, "MARK=mark")
 	want, _ := run(t, c, here)
 	if got, status := run(t, c, there); got != want || status.ExitStatus() != 0 {
-		t.Errorf("it says (status %d)\n%s\nelsewhere it says\n%s", status, got, want)
+		t.Errorf("with forkFiltered (status %d)\n%s\nwith ForkExec\n%s", status, got, want)
 	}
 	dir := t.TempDir()
 	writeFile(t, dir+"/garbage", "\x7fnothing")
@@ -120,7 +120,7 @@ func TestForkFiltered_WorksUnderLoad(t *testing.T) {
 	}()
 	defer close(stop)
 	for range 50 {
-		says(t, "echo alive", f, "alive")
+		requireOutput(t, "echo alive", f, "alive")
 	}
 }
 
@@ -136,7 +136,7 @@ func TestCgroupV2_KillsAllWithoutLimits(t *testing.T) {
 		t.Errorf("%d processes are in the group, want 10", n)
 	}
 	if err := c.Kill(10 * time.Second); err != nil || !c.Empty() {
-		t.Errorf("Kill() = %v, and %v live on", err, c.listProcesses())
+		t.Errorf("Kill() = %v, and %v are still running", err, c.listProcesses())
 	}
 	if status := k.wait(t); status.Signal() != syscall.SIGKILL {
 		t.Errorf("its leader ended with status %d", status)
@@ -336,7 +336,7 @@ func TestOpenTree_FindsTreeFromAnotherCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Empty() {
-		t.Error("what the shim started is not in the group")
+		t.Error("the process that the shim started is not in the group")
 	}
 	if err := c.Kill(10 * time.Second); err != nil {
 		t.Error(err)

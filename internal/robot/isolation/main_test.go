@@ -56,7 +56,7 @@ func allowed(t *testing.T, facts ...Fact) bool {
 		}
 		all = false
 		if l := host().explainMissing(f); l.Reason == "" || l.Remedy == "" {
-			t.Errorf("%s is missing, and the host says only %+v", f, l)
+			t.Errorf("%s is missing, and the host reports only %+v", f, l)
 		}
 	}
 	return all
@@ -156,8 +156,8 @@ func run(t *testing.T, c Command, f Confinement) (string, syscall.WaitStatus) {
 	return strings.TrimSpace(string(out)), k.wait(t)
 }
 
-// says runs a script that must succeed, and compares its output.
-func says(t *testing.T, script string, f Confinement, want string) {
+// requireOutput runs a script that must succeed, and compares its output.
+func requireOutput(t *testing.T, script string, f Confinement, want string) {
 	t.Helper()
 	out, status := run(t, sh(script), f)
 	if out != want || status.ExitStatus() != 0 {

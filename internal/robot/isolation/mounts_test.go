@@ -45,7 +45,7 @@ pwd`)
 	c.Dir = own
 	out, status := run(t, c, Confinement{Mounts: m, Seccomp: true})
 	if out != own || status.ExitStatus() != 0 {
-		t.Errorf("it says %q (status %d), want %q", out, status, own)
+		t.Errorf("it prints %q (status %d), want %q", out, status, own)
 	}
 	if _, err := os.Stat(filepath.Join(own, "new")); err != nil {
 		t.Errorf("what it wrote in its own directory is not there: %v", err)
@@ -63,8 +63,8 @@ func TestMounts_ShareTmpWithinReplica(t *testing.T) {
 	mark := fmt.Sprintf("isolation-test-%d", os.Getpid())
 	f := Confinement{Mounts: m}
 	// Here, the task's own directory is below /tmp.
-	says(t, "umask 077; ls /tmp /var/tmp | grep -v -e ^/ -e ^Test -e ^$; echo hello > /tmp/"+mark+"; echo x > /dev/shm/"+mark, f, "")
-	says(t, "cat /tmp/"+mark+"; ls /var/tmp /dev/shm; stat -c %a /tmp /var/tmp", f, "hello\n/dev/shm:\n\n/var/tmp:\n1777\n1777")
+	requireOutput(t, "umask 077; ls /tmp /var/tmp | grep -v -e ^/ -e ^Test -e ^$; echo hello > /tmp/"+mark+"; echo x > /dev/shm/"+mark, f, "")
+	requireOutput(t, "cat /tmp/"+mark+"; ls /var/tmp /dev/shm; stat -c %a /tmp /var/tmp", f, "hello\n/dev/shm:\n\n/var/tmp:\n1777\n1777")
 	for _, host := range []string{"/tmp/", "/var/tmp/", "/dev/shm/"} {
 		if _, err := os.Stat(host + mark); err == nil {
 			t.Errorf("%s is on the host", host+mark)
@@ -90,7 +90,7 @@ func TestMounts_UserReachesDirectoriesBelowClosedOnes(t *testing.T) {
 	c := sh("echo x > /tmp/x && echo y > mine && cat /tmp/x mine; echo z > /dev/shm/z")
 	c.Dir = own
 	if out, status := run(t, c, Confinement{Mounts: m, User: u, NoNewPrivileges: true}); out != "x\ny" || status.ExitStatus() != 0 {
-		t.Errorf("it says %q (status %d)", out, status)
+		t.Errorf("it prints %q (status %d)", out, status)
 	}
 }
 
@@ -102,8 +102,8 @@ func TestMounts_HideAgentDirectories(t *testing.T) {
 	want := fmt.Sprintf("%s:\ntasks\n\n%s/tasks:\nt1", dir, dir)
 	for _, tmp := range []string{m.Tmp, ""} {
 		m.Tmp = tmp
-		says(t, fmt.Sprintf("cd %s && ls . tasks | sed 's,^\\.:,%s:,; s,^tasks:,%s/tasks:,'", dir, dir, dir), Confinement{Mounts: m}, want)
-		says(t, fmt.Sprintf("cat %[1]s/journal %[1]s/config/token 2>/dev/null; touch %[1]s/new 2>/dev/null; ls -d %[1]s/new 2>/dev/null; echo mine > %[2]s/mine; cat %[2]s/mine", dir, own),
+		requireOutput(t, fmt.Sprintf("cd %s && ls . tasks | sed 's,^\\.:,%s:,; s,^tasks:,%s/tasks:,'", dir, dir, dir), Confinement{Mounts: m}, want)
+		requireOutput(t, fmt.Sprintf("cat %[1]s/journal %[1]s/config/token 2>/dev/null; touch %[1]s/new 2>/dev/null; ls -d %[1]s/new 2>/dev/null; echo mine > %[2]s/mine; cat %[2]s/mine", dir, own),
 			Confinement{Mounts: m}, "mine")
 	}
 	if b, _ := os.ReadFile(filepath.Join(dir, "journal")); string(b) != "secret\n" {
@@ -125,7 +125,7 @@ func TestStart_ShimIsPID1OfTasks(t *testing.T) {
 	c.Dir = own
 	lines := strings.Split(output(t, c), "\n")
 	if len(lines) != 7 {
-		t.Fatalf("it says %q", lines)
+		t.Fatalf("it prints %q", lines)
 	}
 	// The shim, the shell, ls and wc.
 	if len(lines[0]) > 1 || lines[0] > "5" || strings.TrimSpace(lines[1]) != "/proc/self/exe" {

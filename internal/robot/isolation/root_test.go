@@ -27,7 +27,7 @@ func TestMounts_BindFilesAndDirectories(t *testing.T) {
 		{Source: filepath.Join(dir, "file"), Target: "/dev/not-of-the-host"},
 	}}
 	before := mounted(t)
-	says(t, fmt.Sprintf(`cat %s/there /dev/not-of-the-host; echo more > /not-of-the-host/a/b/made
+	requireOutput(t, fmt.Sprintf(`cat %s/there /dev/not-of-the-host; echo more > /not-of-the-host/a/b/made
 cat /var/run/not-of-the-host/made; (echo x > /var/run/not-of-the-host/no) 2>/dev/null || echo read-only
 (echo x > %s/there) 2>/dev/null || echo read-only; ls -d /.k8s* 2>/dev/null; test -x /bin/sh && test -c /dev/null && echo whole`, dir, dir),
 		Confinement{Mounts: m}, "a file\na file\nmore\nread-only\nread-only\nwhole")
@@ -59,7 +59,7 @@ func TestMounts_CreateMountPointBelowAnotherMount(t *testing.T) {
 		{Source: volumes[1], Target: there},
 		{Source: filepath.Join(dir, "file"), Target: there + "/config"},
 	}}
-	says(t, "cat /not-of-the-host/app/config /not-of-the-host/app/more/file "+there+"/config", Confinement{Mounts: m}, "a file\na file\na file")
+	requireOutput(t, "cat /not-of-the-host/app/config /not-of-the-host/app/more/file "+there+"/config", Confinement{Mounts: m}, "a file\na file\na file")
 }
 
 // The path is replaced with a link after it was checked.
@@ -80,7 +80,7 @@ func TestMounts_SubPathCannotLeaveDirectory(t *testing.T) {
 	}
 	const at = "/not-of-the-host/f"
 	for _, sub := range []string{"file", "..data/file"} {
-		says(t, "cat "+at, Confinement{Mounts: &Mounts{Binds: []Bind{{Source: dir, Sub: sub, Target: at}}}}, "a file")
+		requireOutput(t, "cat "+at, Confinement{Mounts: &Mounts{Binds: []Bind{{Source: dir, Sub: sub, Target: at}}}}, "a file")
 	}
 	for _, sub := range []string{"up", "away", "away/file", "far/file", "self/etc", "../x", "/etc/passwd"} {
 		f, err := (Bind{Source: dir, Sub: sub}).openSource()
@@ -102,7 +102,7 @@ func TestStart_EntersPIDNamespace(t *testing.T) {
 	}
 	defer first.Wait()
 	defer first.Process.Kill()
-	says(t, "sleep 0; test $$ -lt 10 && echo inside", Confinement{Enter: first.Process.Pid}, "inside")
+	requireOutput(t, "sleep 0; test $$ -lt 10 && echo inside", Confinement{Enter: first.Process.Pid}, "inside")
 }
 
 // The second process sees the mounts and the host name of the first.
@@ -120,6 +120,6 @@ func TestStart_EntersMountsAndHostname(t *testing.T) {
 		first.wait(t)
 	}()
 	first.line(t)
-	says(t, "cat /not-of-the-host/file; uname -n", Confinement{Enter: first.pid}, "inside\nfirst")
-	says(t, "ls /not-of-the-host 2>/dev/null || echo outside", Confinement{}, "outside")
+	requireOutput(t, "cat /not-of-the-host/file; uname -n", Confinement{Enter: first.pid}, "inside\nfirst")
+	requireOutput(t, "ls /not-of-the-host 2>/dev/null || echo outside", Confinement{}, "outside")
 }

@@ -75,9 +75,9 @@ unshare user: 1`
 	if got := strings.Join(lines, "\n"); got != want || status.ExitStatus() != 0 {
 		t.Errorf("status %d and\n%s\nwant\n%s", status, got, want)
 	}
-	says(t, "unshare -m true 2>/dev/null || unshare -Ur true 2>/dev/null || echo no; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
+	requireOutput(t, "unshare -m true 2>/dev/null || unshare -Ur true 2>/dev/null || echo no; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
 		Confinement{Seccomp: true}, "no\nNoNewPrivs:\t1\nSeccomp:\t2")
-	says(t, "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status", Confinement{}, "NoNewPrivs:\t0\nSeccomp:\t0")
+	requireOutput(t, "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status", Confinement{}, "NoNewPrivs:\t0\nSeccomp:\t0")
 }
 
 // x32 makes a harmless call, getpid, with its number of another ABI.
@@ -92,7 +92,7 @@ func TestFilter_KillsOtherArchitectures(t *testing.T) {
 	}
 	out, status := run(t, self("x32"), Confinement{Seccomp: true})
 	if status.Signal() != syscall.SIGSYS {
-		t.Errorf("it ended with status %d and says %q, want SIGSYS", status, out)
+		t.Errorf("it ended with status %d and prints %q, want SIGSYS", status, out)
 	}
 }
 
@@ -156,6 +156,6 @@ func TestNoNewPrivileges_DisablesSetuid(t *testing.T) {
 		t.Fatal(err)
 	}
 	unprivileged := &User{UID: 65534, GID: 65534}
-	says(t, dir+"/id -u", Confinement{User: unprivileged}, "0") // without it the setuid bit has an effect
-	says(t, dir+"/id -u", Confinement{User: unprivileged, NoNewPrivileges: true}, "65534")
+	requireOutput(t, dir+"/id -u", Confinement{User: unprivileged}, "0") // without it the setuid bit has an effect
+	requireOutput(t, dir+"/id -u", Confinement{User: unprivileged, NoNewPrivileges: true}, "65534")
 }

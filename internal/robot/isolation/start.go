@@ -148,17 +148,17 @@ func runOnNewThread(f func()) {
 
 // startConfined confines the calling thread and forks.
 func (f Confinement) startConfined(c Command) (pid, pidfd int, err error) {
-	seats, err := f.openTaskFiles()
+	files, err := f.openTaskFiles()
 	if err != nil {
 		return 0, -1, &SetupError{"cgroup", err}
 	}
-	defer seats.closeAll()
-	if err := f.confineThread(seats); err != nil {
+	defer files.closeAll()
+	if err := f.confineThread(files); err != nil {
 		return 0, -1, err
 	}
 	if c.Find != nil {
 		if c.Path, err = c.Find(); err != nil {
-			return 0, -1, errors.Join(err, joinGroups(seats.home))
+			return 0, -1, errors.Join(err, joinGroups(files.agent))
 		}
 	}
 	if pid, pidfd, err = f.forkCommand(c); err != nil {
@@ -166,7 +166,7 @@ func (f Confinement) startConfined(c Command) (pid, pidfd int, err error) {
 	}
 	// This thread keeps running until the task has ended. In the cgroup it would be counted, the
 	// cgroup would never be empty, and Kill would kill this process.
-	if err := joinGroups(seats.home); err != nil {
+	if err := joinGroups(files.agent); err != nil {
 		killAndReap(pid, pidfd)
 		return 0, -1, &SetupError{"leave the cgroup", err}
 	}
@@ -182,13 +182,13 @@ func (f Confinement) openTaskFiles() (*taskFiles, error) {
 
 // confineThread removes from the calling thread what its child must not have. The filter is last,
 // since it denies what the other steps need.
-func (f Confinement) confineThread(seats *taskFiles) error {
+func (f Confinement) confineThread(files *taskFiles) error {
 	steps := []struct {
 		name string
 		on   bool
 		do   func() error
 	}{
-		{"cgroup", true, func() error { return joinGroups(seats.away) }},
+		{"cgroup", true, func() error { return joinGroups(files.task) }},
 		{"enter", f.Enter != 0, f.enterNamespaces},
 		{"host name", f.Hostname != "", f.setHostname},
 		{"mounts", f.Mounts != nil, f.Mounts.applyMounts},

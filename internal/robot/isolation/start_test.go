@@ -78,7 +78,7 @@ func endsWithItsShim(t *testing.T, f Confinement) {
 	}
 	_ = cmd.Wait()
 	if !hasEnded(fd, 10_000) {
-		t.Error("the task lives on, its shim is dead")
+		t.Error("the task is still running after its shim was killed")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestStart_TaskSurvivesOtherThreads(t *testing.T) {
 		<-done
 		fmt.Fprintln(k.in, i)
 		if got := k.line(t); got != fmt.Sprint(i) {
-			t.Fatalf("it says %q", got)
+			t.Fatalf("it prints %q", got)
 		}
 	}
 	k.in.Close()
@@ -125,15 +125,15 @@ func TestStart_LeavesNoThread(t *testing.T) {
 	if host().Allows(FactCgroup) {
 		f.Cgroup = newCgroup(t, host().Tree, Limits{})
 	}
-	says(t, "true", f, "")
+	requireOutput(t, "true", f, "")
 	before := threads()
 	for range 50 {
-		says(t, "true", f, "")
+		requireOutput(t, "true", f, "")
 	}
 	if after := threads(); after > before+10 {
 		t.Errorf("%d threads after 50 tasks, %d before", after, before)
 	}
-	says(t, "grep NoNewPrivs /proc/self/status", Confinement{}, "NoNewPrivs:\t0")
+	requireOutput(t, "grep NoNewPrivs /proc/self/status", Confinement{}, "NoNewPrivs:\t0")
 }
 
 func TestStart_TaskLeadsSession(t *testing.T) {
@@ -155,5 +155,5 @@ func TestStart_TaskInheritsNoDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	says(t, "ls -l /proc/$$/fd 2>/dev/null | grep ours; env | grep SECRET; echo end", Confinement{}, "end")
+	requireOutput(t, "ls -l /proc/$$/fd 2>/dev/null | grep ours; env | grep SECRET; echo end", Confinement{}, "end")
 }

@@ -120,7 +120,7 @@ func readAll(fd int) []byte {
 	}
 }
 
-// deadlineTimer is a timer that also runs while the machine sleeps.
+// bootTimer is a timer that also runs while the machine sleeps.
 type bootTimer struct {
 	fd int
 	at time.Duration
