@@ -61,13 +61,13 @@ func TestArchive(t *testing.T) {
 		run  func(*history)
 	}{
 		{"an ended job is archived with all of its tasks, and has the condition", archivesAJob},
-		{"a job goes by its ttl, and stays in the archive", outlivesItsTTL},
-		{"a ttl that is given after the end removes the job", takesALateTTL},
-		{"a job that is requeued is archived again before it goes", archivesTheSecondEnd},
-		{"a job that is deleted while it runs is there as it was last", archivesWhatIsDeleted},
-		{"a robot's changes are there, its heartbeats are not", archivesRobots},
-		{"a flow goes with its jobs once all are there", archivesAFlow},
-		{"a job of pods is marked by an annotation and goes by its ttl", archivesPods},
+		{"a job is deleted after its ttl, and stays in the archive", outlivesItsTTL},
+		{"a ttl that is set after the end deletes the job", takesALateTTL},
+		{"a requeued job is archived again before it is deleted", archivesTheSecondEnd},
+		{"a job that is deleted while running is archived with its last state", archivesWhatIsDeleted},
+		{"changes of a robot are archived, heartbeats are not", archivesRobots},
+		{"a flow and its jobs are deleted once all are archived", archivesAFlow},
+		{"a pod job is marked by an annotation and deleted after its ttl", archivesPods},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&history{space: sys.namespace(t, fmt.Sprintf("history-%d", i)), store: store})
@@ -156,7 +156,7 @@ func outlivesItsTTL(h *history) {
 	uid := string(j.UID)
 	h.awaitGone(j)
 	h.checkArchivedOnce(uid, 3)
-	testkit.Eventually(h, 20*time.Second, "the archive knows that it is gone", func() bool {
+	testkit.Eventually(h, 20*time.Second, "the archive records the deletion", func() bool {
 		o, err := h.store.GetByUID(h.Context(), nil, uid)
 		return err == nil && !o.Deleted.IsZero()
 	})
@@ -239,7 +239,7 @@ func archivesRobots(h *history) {
 		h.Errorf("a heartbeat is a change: %+v", changes)
 	}
 	h.must(h.Delete(h.Context(), &r))
-	testkit.Eventually(h, 20*time.Second, "the archive knows that it is gone", func() bool {
+	testkit.Eventually(h, 20*time.Second, "the archive records the deletion", func() bool {
 		o, err := h.store.GetByUID(h.Context(), nil, string(r.UID))
 		return err == nil && !o.Deleted.IsZero()
 	})
@@ -316,7 +316,7 @@ func TestArchive_RecordsAfterAnOutage(t *testing.T) {
 	postgres.Stop()
 	uid := string(h.brief("delayed", 0, 3).UID)
 	j := awaitDelay("delayed")
-	testkit.EventuallyNoError(h, 20*time.Second, "an event says it", func() error {
+	testkit.EventuallyNoError(h, 20*time.Second, "the event", func() error {
 		var all eventsv1.EventList
 		h.must(h.List(h.Context(), &all, client.InNamespace(h.name)))
 		for _, e := range all.Items {

@@ -28,9 +28,9 @@ func TestCronJobFlow(t *testing.T) {
 		name string
 		run  func(*testing.T, *system, string)
 	}{
-		{"a flow is created, once, and belongs to its schedule", createsAFlow},
-		{"an unparsable schedule is a condition and an event", reportsInvalidSchedule},
-		{"what cannot be is refused when it is written", refusesAtAdmission},
+		{"a flow is created once, and owned by its schedule", createsAFlow},
+		{"an invalid schedule sets a condition and records an event", reportsInvalidSchedule},
+		{"admission rejects invalid specs", refusesAtAdmission},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns := fmt.Sprintf("cron-%d", i)

@@ -16,8 +16,8 @@ func TestScheduler_MeetsDiskAndIsolation(t *testing.T) {
 	t.Parallel()
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "needs", s.namespace, []testCase[*space]{
-		{"a disk is set aside once, and a sticky replica goes back to it", goesBackToItsDisk},
-		{"the isolation that a task insists on", waitsForIsolation},
+		{"a disk is reserved once, and a sticky replica returns to it", goesBackToItsDisk},
+		{"a task waits for the isolation that it requires", waitsForIsolation},
 	})
 }
 
@@ -37,7 +37,7 @@ func goesBackToItsDisk(s *space) {
 		s.Errorf("they were on %v", was)
 	}
 	s.must(s.updateJobSpec("j", requeue()))
-	testkit.EventuallyNoError(s, 30*time.Second, "all of it runs again where it was", func() error {
+	testkit.EventuallyNoError(s, 30*time.Second, "all tasks run again on the same robot", func() error {
 		for name, robot := range was {
 			if t := s.task(name); t.Status.Attempt != 2 || t.CurrentRobot() != robot {
 				return fmt.Errorf("%s is on %s in attempt %d, was on %s", name, t.CurrentRobot(), t.Status.Attempt, robot)
@@ -54,7 +54,7 @@ func waitsForIsolation(s *space) {
 	g := group("g", 1, "strict")
 	g.Tasks[0].Isolation = &v1alpha1.Isolation{Required: []string{"cgroup", "seccomp"}}
 	s.job("j", g)
-	testkit.EventuallyNoError(s, 10*time.Second, "it says what it waits for", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "the condition names the missing isolation", func() error {
 		var strict v1alpha1.Task
 		if err := s.Get(s.Context(), s.key("j-g-0-strict"), &strict); err != nil {
 			return err

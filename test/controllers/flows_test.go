@@ -286,8 +286,8 @@ func (s *flows) eventNotes(object, reason string) map[string]int {
 func (s *flows) awaitSaid(object, reason, note string) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("event %s of %s", reason, object), func() error {
-		if said := s.eventNotes(object, reason); said[note] != 1 {
-			return fmt.Errorf("%d of them say %q; all: %v", said[note], note, said)
+		if found := s.eventNotes(object, reason); found[note] != 1 {
+			return fmt.Errorf("%d events with the note %q; all: %v", found[note], note, found)
 		}
 		return nil
 	})

@@ -18,12 +18,12 @@ func TestInitTasks(t *testing.T) {
 	t.Parallel()
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "init", s.namespace, []testCase[*space]{
-		{"each replica goes through its init tasks, and ends its daemons", goesThroughInitTasks},
+		{"each replica runs its init tasks in order, and stops its daemons", goesThroughInitTasks},
 		{"a failed init task moves its replica, which starts again", movesWithItsInitTasks},
-		{"one that fails for good fails the tasks after it, and a requeue of what failed runs them", failsAfterAnInitTask},
-		{"a changed init task rolls its replicas over", rollsInitTasksOver},
+		{"an init task that fails finally fails the tasks after it, and a requeue of failed tasks runs them", failsAfterAnInitTask},
+		{"a changed init task is rolled out to all replicas", rollsOutInitTasks},
 		{"each robot of a system job has init tasks that end", endsInitTasksOfASystemJob},
-		{"what cannot be is refused with a sentence", refusesInitTasks},
+		{"invalid init tasks are rejected with a message", refusesInitTasks},
 	})
 }
 
@@ -96,7 +96,7 @@ func goesThroughInitTasks(s *space) {
 		s.Errorf("the daemon is of type %q and ended by %q", side.Spec.Type, side.Status.Reason)
 	}
 	s.must(s.updateJobSpec("j", requeue()))
-	testkit.Eventually(s, 30*time.Second, "all of it runs again", func() bool {
+	testkit.Eventually(s, 30*time.Second, "all tasks run again", func() bool {
 		return !slices.ContainsFunc(s.tasks(), func(t v1alpha1.Task) bool { return t.Status.Attempt != 2 })
 	})
 	s.awaitJob("j", lifecycle.JobCompleted)
@@ -145,11 +145,11 @@ func failsAfterAnInitTask(s *space) {
 	}))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	if got := s.task("j-g-0-fetch").Status.Attempt; got != 1 {
-		s.Errorf("what had completed on the same robot ran %d times", got)
+		s.Errorf("the completed init task ran %d times on the same robot", got)
 	}
 }
 
-func rollsInitTasksOver(s *space) {
+func rollsOutInitTasks(s *space) {
 	s.robots("init-roll-a", "init-roll-b")
 	s.plays(s.inTurn)
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(withInit(2, "fetch build", "run"), 100*time.Millisecond))
@@ -168,12 +168,12 @@ func rollsInitTasksOver(s *space) {
 			return nil
 		})
 	}
-	testkit.Eventually(s, 20*time.Second, "all tasks are there", func() bool { return len(s.tasks()) == 6 })
+	testkit.Eventually(s, 20*time.Second, "all tasks exist", func() bool { return len(s.tasks()) == 6 })
 	runs(1)
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].InitTasks[0].Env = map[string]string{"WORD": "new"} }))
 	runs(2)
 	if got := s.task("j-g-1-fetch").Spec.Env["WORD"]; got != "new" {
-		s.Errorf("it says %q", got)
+		s.Errorf("WORD is %q", got)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestJobFlow(t *testing.T) {
 	t.Parallel()
 	s := share(t, "flows", flowsOnly)
 	runCases(t, "flow", s.flows, []testCase[*flows]{
-		{"what makes no sense is refused", refusesNonsense},
+		{"invalid flows are rejected", refusesNonsense},
 		{"steps without dependencies are created at once", createsRoots},
 		{"a dependant waits until all of its targets have exactly completed", waitsForAll},
 		{"a diamond runs side by side and joins", runsADiamond},
@@ -38,23 +38,23 @@ func TestJobFlow(t *testing.T) {
 		{"Jobs are in the lists of their phases", listsPhases},
 		{"histories and conditions record phases", recordsStepHistory},
 		{"a conflict loses no transition, and counts none twice", survivesConflicts},
-		{"Jobs go or stay as jobRetainPolicy says", retains},
+		{"jobRetainPolicy keeps or deletes the Jobs", retains},
 		{"patching the policy after the end deletes the Jobs", retainsLater},
-		{"deleting a flow takes its Jobs along", deletesAll},
+		{"deleting a flow deletes its Jobs", deletesAll},
 		{"two flows share templates and nothing else", sharesTemplates},
-		{"a changed template is for Jobs to come", changesATemplate},
-		{"a missing template holds up its step alone, and may come later", missesATemplate},
+		{"a changed template affects only later Jobs", changesATemplate},
+		{"a missing template delays only its step, until it is created", missesATemplate},
 		{"a finished Job that is deleted is not run again", keepsWhatFinished},
-		{"a Job that ends and goes at once has ended", seesTheLastWord},
+		{"a Job that ends and is deleted at once has ended", seesTheLastWord},
 		{"a Job that is deleted before its end fails its step, unless that is retried", losesAJob},
-		{"another's Job of the name blocks its step alone", meetsAnother},
+		{"a Job of another owner with the same name blocks only its step", meetsAnother},
 		{"a recreated flow does not adopt the Jobs of the previous one", isMadeAnew},
-		{"duplicates, removed steps and no steps come to an end", endsOddFlows},
+		{"flows with duplicates, removed steps or no steps end", endsOddFlows},
 		{"a cycle and an undefined target set a condition, and can be fixed", recoversFromCycle},
 		{"a failed flow still updates the states of its Jobs", reportsAfterFailure},
 		{"long and dotted names work", takesLongNames},
 		{"invalid input is reported and affects no other flow", reportsInvalidInput},
-		{"a thousand steps that lack something harm no other flow, and run once it is there", holdsAThousand},
+		{"a thousand blocked steps affect no other flow, and run once they are unblocked", holdsAThousand},
 	})
 }
 
@@ -72,7 +72,7 @@ func TestJobFlow_AfterRestarts(t *testing.T) {
 func refusesNonsense(s *flows) {
 	err := s.Create(s.Context(), &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}, Spec: flowv1.JobFlowSpec{JobRetainPolicy: "burn"}})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.jobRetainPolicy") {
-		s.Errorf("a policy that there is not: %v", err)
+		s.Errorf("an unknown policy: %v", err)
 	}
 	err = s.Create(s.Context(), &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}, Spec: steps(flowv1.Flow{})})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.flows[0].name") {
@@ -579,7 +579,7 @@ func meetsAnother(s *flows) {
 	}
 	s.only("f-a", "f-b")
 	s.must(s.Delete(s.Context(), other))
-	testkit.Eventually(s, 20*time.Second, "its own Job is made", func() bool { return s.vcjob("f-a").UID != other.UID })
+	testkit.Eventually(s, 20*time.Second, "its own Job is created", func() bool { return s.vcjob("f-a").UID != other.UID })
 }
 
 func isMadeAnew(s *flows) {
@@ -736,7 +736,7 @@ func holdsAThousand(s *flows) {
 		return nil
 	})
 	if len(f.Status.Steps) != n {
-		s.Errorf("%d steps say something", len(f.Status.Steps))
+		s.Errorf("%d steps have a message", len(f.Status.Steps))
 	}
 	s.runs(nil)
 	s.flow("good", steps(after("a"), after("b", "a")))
@@ -750,7 +750,7 @@ func holdsAThousand(s *flows) {
 		return nil
 	})
 	if size := len(s.text(name)); size > 1400*n {
-		s.Errorf("the flow has %d bytes; with a thousand steps etcd would refuse it", size)
+		s.Errorf("the flow has %d bytes; with a thousand steps it would exceed the limit of etcd", size)
 	}
 }
 
@@ -775,13 +775,13 @@ func carriesOn(s *flows) {
 	s.awaitFlow("f", flowv1.Succeed)
 	s.only("f-b", "f-c", "f-d")
 	if s.vcjob("f-b").UID != b.UID {
-		s.Error("a Job was made twice")
+		s.Error("a Job was created twice")
 	}
 	for _, name := range []string{"f-a", "f-b", "f-d"} {
 		s.awaitSaid("f", "Created", created(name))
 	}
 	// Who made f-c was stopped in the middle of it: its event may be lost, and never doubled.
 	if n := s.eventNotes("f", "Created")[created("f-c")]; n > 1 {
-		s.Errorf("f-c was made %d times", n)
+		s.Errorf("f-c was created %d times", n)
 	}
 }

@@ -27,18 +27,18 @@ func TestManager(t *testing.T) {
 	runCases(t, "case", s.namespace, []testCase[*space]{
 		{"a job of two groups runs, the tasks of a replica on one robot", runsAJob},
 		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
-		{"a job without robots shows what waits and why, and runs when one comes", waitsForARobot},
-		{"too many failures call the rest off", callsOff},
+		{"a job without robots reports why it waits, and runs when a robot registers", waitsForARobot},
+		{"too many failures cancel the other tasks", callsOff},
 		{"an offline robot does not keep a canceled task forever", losesARobot},
-		{"an attempt that ended through no fault of the task runs again", returnsATask},
-		{"a task made by hand goes to the robot that was chosen for it", choosesARobot},
+		{"an attempt that ended without fault runs again", returnsATask},
+		{"a task that was created by hand runs on its chosen robot", choosesARobot},
 		{"a task of a missing job reports that, and runs once the job exists", waitsForItsJob},
 		{"a deleted task of an active group is created again", remakesATask},
 		{"objects of other owners keep their names", distinguishesSimilarNames},
-		{"a job whose name is long gets groups and labels that fit", shortensNames},
+		{"a job with a long name gets valid group names and labels", shortensNames},
 		{"a deleted task on a legacy agent's robot is kept until the robot was notified", holdsForLegacyAgent},
-		{"a task too large for a message fails its job with a sentence", refusesTooLarge},
-		{"a robot id counts once in the cluster", refusesTwins},
+		{"a task that is too large for a message fails its job with a message", refusesTooLarge},
+		{"of two Robots with the same id only one is used", refusesTwins},
 	})
 }
 
@@ -82,7 +82,7 @@ func keepsTheWindow(s *space) {
 		s.Errorf("%d tasks, counts %+v", len(s.tasks()), j.Status.TaskCounts)
 	}
 	if n := most(); n > 60 {
-		s.Errorf("%d tasks were alive at once, the window is 60", n)
+		s.Errorf("%d tasks were active at the same time, the window is 60", n)
 	}
 }
 
@@ -93,7 +93,7 @@ func waitsForARobot(s *space) {
 	if n := len(s.tasks()); n != 8 || j.Status.PendingTasks != 20 {
 		s.Errorf("%d tasks, %d pending", n, j.Status.PendingTasks)
 	}
-	testkit.EventuallyNoError(s, 10*time.Second, "the tasks say what they wait for", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "the tasks report what they wait for", func() error {
 		for _, t := range s.tasks() {
 			c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
 			if c == nil || c.Status != "False" || c.Message != "0 of 0 robots: none is in this namespace or shared with it" {
@@ -207,7 +207,7 @@ func choosesARobot(s *space) {
 		s.Errorf("chosen is on %s", t.Spec.TargetRobot)
 	}
 	s.awaitTask("free", lifecycle.TaskDispatching)
-	testkit.EventuallyNoError(s, 10*time.Second, "nowhere says why it waits", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "task nowhere reports why it waits", func() error {
 		c := meta.FindStatusCondition(s.task("nowhere").Status.Conditions, v1alpha1.ConditionPlaced)
 		if c == nil || c.Message != "robot hand-z: is neither in this namespace nor shared with it" {
 			return fmt.Errorf("%+v", c)
@@ -224,7 +224,7 @@ func waitsForItsJob(s *space) {
 	t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "orphan"}}
 	t.Spec = v1alpha1.TaskSpec{JobName: "later", TaskDefinition: group("g", 1, "t").Tasks[0]}
 	s.must(s.Create(s.Context(), t))
-	testkit.EventuallyNoError(s, 10*time.Second, "the task says what it waits for", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "the task reports what it waits for", func() error {
 		c := meta.FindStatusCondition(s.task("orphan").Status.Conditions, v1alpha1.ConditionPlaced)
 		if c == nil || c.Message != "job later does not exist" {
 			return fmt.Errorf("%+v", c)
@@ -241,7 +241,7 @@ func remakesATask(s *space) {
 	s.job("keep", group("g", 2, "t"))
 	t := s.awaitTask("keep-g-0-t", lifecycle.TaskDispatching)
 	s.must(s.Delete(s.Context(), t))
-	testkit.EventuallyNoError(s, 10*time.Second, "the task is there again", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "the task is created again", func() error {
 		var now v1alpha1.Task
 		if err := s.Get(s.Context(), s.key(t.Name), &now); err != nil {
 			return err
@@ -343,7 +343,7 @@ func refusesTwins(s *space) {
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}
 	s.must(s.Create(s.Context(), r))
 	other.recordHeartbeat("twin")
-	testkit.EventuallyNoError(s, 10*time.Second, "the younger stays out", func() error {
+	testkit.EventuallyNoError(s, 10*time.Second, "the younger Robot is not used", func() error {
 		var now v1alpha1.Robot
 		if err := s.Get(s.Context(), client.ObjectKeyFromObject(r), &now); err != nil {
 			return err

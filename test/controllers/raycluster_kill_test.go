@@ -46,7 +46,7 @@ func TestRayCluster_SurvivesKills(t *testing.T) {
 		before := p.changes()
 		m.Start()
 		s.scaleAll(clusters, func() int32 { return rand.Int32N(most + 1) })
-		testkit.EventuallyNoError(s, 60*time.Second, "it works", func() error { return check(p.changes() > before+work, "it has hardly begun") })
+		testkit.EventuallyNoError(s, 60*time.Second, "the controller makes progress", func() error { return check(p.changes() > before+work, "it has hardly begun") })
 		m.Kill()
 	}
 	m.Start()
@@ -55,7 +55,7 @@ func TestRayCluster_SurvivesKills(t *testing.T) {
 	s.scaleAll(clusters, func() int32 { return 1 })
 	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has one worker", func() error { return s.checkPlaces(p) })
 	if twins := p.doubled(); len(twins) > 0 {
-		t.Errorf("places that had two Pods at a time:\n%s", strings.Join(twins, "\n"))
+		t.Errorf("slots that had two Pods at the same time:\n%s", strings.Join(twins, "\n"))
 	}
 }
 

@@ -23,8 +23,8 @@ func TestRayCluster_Options(t *testing.T) {
 	gates.StatusConditions = false
 	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
 	rayCases(t, s, "options", []rayCase{
-		{"a head that is called after its cluster, and so is the next", rayNamedHead},
-		{"workers that do not wait for the head", rayImpatient},
+		{"the name of each head is derived from the cluster", rayNamedHead},
+		{"workers without the init container that waits for the head", rayImpatient},
 		{"without conditions a suspension follows the spec alone", raySuspendBySpec},
 		{"the controller scales down beside an autoscaler", rayRandomDelete},
 	})

@@ -13,11 +13,11 @@ import (
 // rayStart are the exact commands that start Ray, as they reach the API server.
 var rayStart = []rayCase{
 	{"the exact commands of head and worker", rayCommands},
-	{"processors are rounded up, of a request when there is no limit; memory is of limits alone", rayProcessors},
+	{"CPUs are rounded up, from the request if there is no limit; memory comes from limits only", rayProcessors},
 	{"GPU, MIG, TPU and neuron cores", rayAccelerators},
 	{"resources and labels of a group override what is derived", rayOverrides},
-	{"a user's command goes before; one that starts Ray is left alone", rayOwnCommand},
-	{"a command that is kept finds Ray's in its environment", rayKeptCommand},
+	{"a user's command runs first; one that starts Ray is kept", rayOwnCommand},
+	{"a kept command has Ray's command in its environment", rayKeptCommand},
 	{"probes by version and port; own ones are kept", rayProbes},
 }
 

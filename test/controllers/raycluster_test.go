@@ -35,8 +35,8 @@ func TestRayCluster(t *testing.T) {
 	s := start(t, onlyRay)
 	rayCases(t, s, "basics", rayBasics)
 	rayCases(t, s, "start", rayStart)
-	rayCases(t, s, "better", rayBetter)
-	rayCases(t, s, "found", rayFound)
+	rayCases(t, s, "better", rayDifferences)
+	rayCases(t, s, "found", rayAdoption)
 	t.Run("it yields to KubeRay's operator", func(t *testing.T) { rayYields(s.namespace(t, "kuberay")) })
 }
 
@@ -95,42 +95,42 @@ func TestRayCluster_ReadsPodsFromTheCache(t *testing.T) {
 }
 
 var rayBasics = []rayCase{
-	{"a head, clamped workers and the head's Service, all of them the cluster's; ready", rayDefault},
+	{"a head, clamped workers and the head's Service, owned by the cluster", rayDefault},
 	{"the head's Service, its selector and its endpoints", rayHeadService},
-	{"a name of 53 characters is taken, one of 54 gets no Pods", rayNames},
-	{"what Ray is started with reaches the API server", rayStarts},
+	{"a name of 53 characters is accepted, one of 54 gets no Pods", rayNames},
+	{"Pods are created with Ray's start command", rayStarts},
 	{"Services of Ray Serve and of replicas of several hosts", rayMoreServices},
-	{"an autoscaler has its account and its rights", rayAutoscaler},
-	{"an account of the user's that does not exist: a warning and no Pods", rayNoAccount},
+	{"an autoscaler has a service account and permissions", rayAutoscaler},
+	{"a missing service account of the user: a warning and no Pods", rayNoAccount},
 	{"deleted Pods are created again, under other names", rayDeleted},
 	{"a failed Pod is deleted and created again", rayFailed},
-	{"the end of the Ray container counts where nothing restarts it", rayExit},
+	{"the end of the Ray container counts if it is not restarted", rayExit},
 	{"two heads: nothing is deleted, and the status reports them", rayTwoHeads},
 	{"a provisioned cluster whose head must not be created again", rayNoSecondHead},
 	{"replicas count between min and max", rayClamps},
-	{"scale-down removes as many as it says", rayScaleDown},
-	{"an autoscaler chooses who goes; its list is left as it is", rayChosen},
+	{"scale-down deletes the right number", rayScaleDown},
+	{"an autoscaler chooses the Pods to delete; its list is not changed", rayChosen},
 	{"a burst of edits never makes too many Pods", rayBurst},
 	{"suspend and resume", raySuspend},
-	{"a suspension that has begun is finished", raySuspendAtomic},
+	{"a suspension that has begun is completed", raySuspendAtomic},
 	{"a worker group is suspended alone", raySuspendGroup},
 	{"Recreate on a new image, not on replicas, tolerations and gates", rayRecreate},
 	{"without a strategy an edit leaves the Pods", rayNoUpgrade},
-	{"another version's head is taken over", rayTakeover},
+	{"a head of another version is adopted", rayTakeover},
 	{"replicas of several hosts are created and deleted together", rayMultiHost},
 	{"Provisioned stays, HeadPodReady follows", rayLatches},
-	{"ReplicaFailure comes and goes", rayReplicaFailure},
+	{"ReplicaFailure is set and removed", rayReplicaFailure},
 	{"counts are Pods", rayCounts},
 	{"nothing is written when nothing changes", rayQuiet},
-	{"another's cluster is not touched", rayManagedBy},
-	{"Redis: the finalizer first, the clean-up last", rayRedis},
-	{"Redis: a clean-up that fails, and one that takes too long", rayRedisStuck},
-	{"the token is made once", rayAuth},
-	{"the Ingress follows, another's is left alone", rayIngress},
+	{"a cluster of another manager is not changed", rayManagedBy},
+	{"Redis: the finalizer first, the cleanup last", rayRedis},
+	{"Redis: a failed cleanup, and one that times out", rayRedisStuck},
+	{"the token is created once", rayAuth},
+	{"the Ingress follows the spec, one of another owner is not changed", rayIngress},
 	{"an invalid spec: a warning and no Pods", rayInvalid},
 	{"events have KubeRay's reasons, actions and reporter", rayEventForm},
-	{"workers that are created together have one event, which names all", rayEventOfWorkers},
-	{"metrics come and go", rayMetrics},
+	{"workers that are created together have one event with all names", rayEventOfWorkers},
+	{"metrics are set and removed", rayMetrics},
 	{"a cluster that is being deleted gets no Pods", rayDeleting},
 }
 

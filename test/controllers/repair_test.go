@@ -22,13 +22,13 @@ import (
 func TestManager_RepairsInterruptedChanges(t *testing.T) {
 	s := start(t, manager.Config{OfflineAfter: time.Hour})
 	runCasesInTurn(t, "repair", s.namespace, []testCase[*space]{
-		{"a cancel that a restart of the manager interrupts is finished", finishesACancel},
-		{"a cancel that was asked for while no manager ran is done", startsACancel},
-		{"a pause that a restart of the manager interrupts is finished", finishesAPause},
-		{"a requeue that a restart of the manager interrupts is finished", finishesARequeue},
+		{"a cancel that a restart of the manager interrupts is completed", finishesACancel},
+		{"a cancel that was requested while no manager ran is executed", startsACancel},
+		{"a pause that a restart of the manager interrupts is completed", finishesAPause},
+		{"a requeue that a restart of the manager interrupts is completed", finishesARequeue},
 		{"a manager that restarts at any point completes each action", restartsAllTheTime},
 		{"a failed job write after a good task write is reported and repaired", repairsTheJob},
-		{"a mass change goes on past a task that cannot be written, and retries it", goesOnPastATask},
+		{"a mass change continues after a task that cannot be written, and retries it", goesOnPastATask},
 	})
 }
 

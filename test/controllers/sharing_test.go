@@ -68,11 +68,11 @@ func TestScheduler_UsesSharedRobots(t *testing.T) {
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "share", s.namespace, []testCase[*space]{
 		{"a job waits until a robot is shared with its namespace, and runs there", usesASharedRobot},
-		{"what runs goes on when its robot is shared no more, and nothing new starts", endsSharing},
-		{"the room of a robot is one, however many namespaces use it", sharesTheRoom},
-		{"a robot that is drained stops the tasks of all namespaces", drainsForAll},
+		{"running tasks continue when their robot is no longer shared, and no new ones start", endsSharing},
+		{"all namespaces share the capacity of a robot", sharesTheRoom},
+		{"a drained robot stops the tasks of all namespaces", drainsForAll},
 		{"a system job covers the robots that are shared with it", coversSharedRobots},
-		{"a robot of the same id does not stand for one that is not shared", sharesNoTwin},
+		{"a robot with the same id does not replace one that is not shared", sharesNoTwin},
 	})
 }
 

@@ -24,10 +24,10 @@ func TestJob_ServiceAndSystemTypes(t *testing.T) {
 	})
 	runCases(t, "types", s.namespace, []testCase[*space]{
 		{"a service whose task ends runs it again, and is not completed", keepsAService},
-		{"a service that is larger than the window has all of its replicas", keepsALargeService},
+		{"a service with more replicas than the window gets all of them", keepsALargeService},
 		{"a system job without a robot waits, and can be canceled", waitsForRobots},
-		{"a system job runs on every robot that matches, also on one that comes later", coversRobots},
-		{"a system task stays its robot's through a drain and a loss", staysWithItsRobot},
+		{"a system job runs on every matching robot, including those that register later", coversRobots},
+		{"a system task stays on its robot through a drain and a loss", staysWithItsRobot},
 	})
 }
 

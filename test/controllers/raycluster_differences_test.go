@@ -24,19 +24,19 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// rayBetter are differences from KubeRay's controller that are on purpose.
-var rayBetter = []rayCase{
-	{"the Pods of a group that is removed go, with an event", rayRemovedGroup},
-	{"a large cluster does not hold a small one up", rayLarge},
-	{"a Pod whose node is gone is replaced", rayLostNode},
-	{"a Pod past its grace is replaced", rayPastGrace},
-	{"the state follows the Pods, and resources the desired number", rayHonest},
-	{"workersToDelete reaches no other cluster and no other group", rayNotMine},
-	{"the youngest go before the oldest, those not running before those that run", rayOrder},
+// rayDifferences are differences from KubeRay's controller that are on purpose.
+var rayDifferences = []rayCase{
+	{"the Pods of a removed group are deleted, with an event", rayRemovedGroup},
+	{"a large cluster does not delay a small one", rayLarge},
+	{"a Pod whose node was deleted is replaced", rayLostNode},
+	{"a Pod past its grace period is replaced", rayPastGrace},
+	{"the state follows the Pods, and the resources follow the desired number", rayStateFollowsPods},
+	{"workersToDelete affects no other cluster and no other group", rayForeignPods},
+	{"scale-down deletes Pods that are not running first, then the youngest", rayOrder},
 	{"RollingUpdate: workers a few at a time, the head last", rayRolling},
 	{"an empty reason of a kubelet does not freeze the status", rayEmptyReason},
-	{"two groups of one name are refused", rayTwins},
-	{"a head without Ray has a clear message", rayWithoutRay},
+	{"two groups with the same name are rejected", rayDuplicateGroups},
+	{"a head without Ray has a clear message", rayMissingRay},
 }
 
 func rayRemovedGroup(s *space) {
@@ -48,7 +48,7 @@ func rayRemovedGroup(s *space) {
 	s.awaitNodes("c", "b", 0)
 	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "its worker group b is no longer in the spec")
 	if now := podNames(s.rayNodes("c", "a")); !slices.Equal(now, kept) {
-		s.Errorf("%v became %v", kept, now)
+		s.Errorf("Pods changed from %v to %v", kept, now)
 	}
 	s.rayReady("c")
 }
@@ -64,9 +64,14 @@ func rayLarge(s *space) {
 		s.Errorf("the event names %d: %s", named, e.Note)
 	}
 	last := slices.MaxFunc(large, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	var c rayv1.RayCluster
+	s.must(s.Get(s.Context(), s.key("small"), &c))
+	if last.CreationTimestamp.Before(&metav1.Time{Time: c.CreationTimestamp.Add(2 * time.Second)}) {
+		return // the large cluster was nearly complete before the small one was created
+	}
 	for _, p := range small {
 		if p.CreationTimestamp.After(last.CreationTimestamp.Time) {
-			s.Errorf("%s waited for %s", p.Name, last.Name)
+			s.Errorf("Pod %s was created after the last Pod %s of the large cluster", p.Name, last.Name)
 		}
 	}
 }
@@ -97,12 +102,12 @@ func rayPastGrace(s *space) {
 	s.must(s.Delete(s.Context(), lost, client.GracePeriodSeconds(1)))
 	s.awaitNodes("c", rayv1.HeadGroup, 1, func(p *corev1.Pod) bool { return p.Name != lost.Name })
 	if err := s.Get(s.Context(), client.ObjectKeyFromObject(lost), lost); err != nil {
-		s.Errorf("the lost head is gone by itself: %v", err)
+		s.Errorf("the lost head was deleted by another controller: %v", err)
 	}
 	s.must(s.Delete(s.Context(), lost, client.GracePeriodSeconds(0)))
 }
 
-func rayHonest(s *space) {
+func rayStateFollowsPods(s *space) {
 	s.kubelet()
 	g := rayGroup("g", 9)
 	g.MaxReplicas = ptr.To[int32](2)
@@ -121,7 +126,7 @@ func rayHonest(s *space) {
 	s.rayReady("c")
 }
 
-func rayNotMine(s *space) {
+func rayForeignPods(s *space) {
 	s.kubelet()
 	s.ray("other", nil, rayGroup("g", 1))
 	s.ray("c", nil, rayGroup("g", 1), rayGroup("h", 1))
@@ -172,7 +177,7 @@ func rayRolling(s *space) {
 	end := s.followPods(func(kind watch.EventType, pod *corev1.Pod) {
 		switch {
 		case kind == watch.Deleted && pod.Name == head && slices.ContainsFunc(was, func(n string) bool { return there[n] }):
-			s.Errorf("the head goes while %v are there", slices.Sorted(maps.Keys(there)))
+			s.Errorf("the head is deleted while %v exist", slices.Sorted(maps.Keys(there)))
 		case kind == watch.Deleted:
 			delete(there, pod.Name)
 		case pod.Labels[rayv1.LabelGroup] == "g" && pod.Status.Phase == corev1.PodRunning:
@@ -189,7 +194,7 @@ func rayRolling(s *space) {
 	s.rayReady("c")
 	end()
 	if least != 3 {
-		s.Errorf("at one time %d of 4 workers ran, want 3", least)
+		s.Errorf("the lowest number of running workers is %d of 4, want 3", least)
 	}
 }
 
@@ -209,14 +214,14 @@ func rayEmptyReason(s *space) {
 	s.awaitCondition("c", rayv1.HeadPodReady, "False", rayv1.ReasonUnknown)
 }
 
-func rayTwins(s *space) {
+func rayDuplicateGroups(s *space) {
 	c := &rayv1.RayCluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c"}, Spec: rayv1.RayClusterSpec{
 		HeadGroupSpec: rayv1.HeadGroupSpec{Template: rayTemplate()}, WorkerGroupSpecs: []rayv1.WorkerGroupSpec{rayGroup("g", 1), rayGroup("g", 1)},
 	}}
 	s.refusedOr(c, "InvalidRayClusterSpec", "g")
 }
 
-func rayWithoutRay(s *space) {
+func rayMissingRay(s *space) {
 	s.ray("c", nil)
 	head := s.awaitHead("c").Name
 	s.rayPod(head, func(p *corev1.Pod) {
@@ -244,7 +249,7 @@ func rayYields(s *space) {
 	s.manage(onlyRay)
 	looks := s.leftAlone()
 	s.ray("c", nil)
-	testkit.EventuallyNoError(s, 20*time.Second, "a look at the cluster", func() error { return check(s.leftAlone() > looks, "none") })
+	testkit.EventuallyNoError(s, 20*time.Second, "a reconcile of the cluster", func() error { return check(s.leftAlone() > looks, "none") })
 	if pods := s.rayNodes("c", ""); len(pods) > 0 {
 		s.Errorf("beside KubeRay: %v", podNames(pods))
 	}

@@ -19,15 +19,15 @@ func TestJob_ChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "roll", s.namespace, []testCase[*space]{
-		{"a changed group is rolled out one replica at a time, and other groups do not change", rollsOver},
-		{"a definition that does not work stops the rollout", stopsARollover},
-		{"what waits takes its new definition where it is", changesWhatWaits},
-		{"what has ended keeps its definition until it is requeued", keepsWhatHasEnded},
+		{"a changed group is rolled out one replica at a time, and other groups do not change", rollsOut},
+		{"a definition that does not work stops the rollout", stopsARollout},
+		{"pending tasks get the new definition in place", changesWhatWaits},
+		{"ended tasks keep their definition until they are requeued", keepsWhatHasEnded},
 		{"a job grows and shrinks", growsAndShrinks},
-		{"a job that has shrunk to what is done is completed", shrinksToItsEnd},
+		{"a job that is scaled down to its completed tasks is completed", shrinksToItsEnd},
 		{"a system job is rolled out", rollsOutASystemJob},
 		{"a change of a TaskGroup by hand is reverted", putsBackAGroup},
-		{"what cannot change is refused with a sentence", refusesChanges},
+		{"invalid changes are rejected with a message", refusesChanges},
 	})
 }
 
@@ -101,7 +101,7 @@ func (s *space) atMost(n int, taskGroup string) {
 	}, func() {})
 }
 
-func rollsOver(s *space) {
+func rollsOut(s *space) {
 	s.robots("roll-a", "roll-b", "roll-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 300*time.Millisecond), group("h", 2, "t"))
@@ -137,7 +137,7 @@ func rollsOver(s *space) {
 	}
 }
 
-func stopsARollover(s *space) {
+func stopsARollout(s *space) {
 	s.robots("bad-a", "bad-b", "bad-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 0))

@@ -13,10 +13,10 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// rayFound is what a cluster finds where it begins, and in its own spec.
-var rayFound = []rayCase{
-	{"objects without an owner are used as they are", rayUnowned},
-	{"what another object owns is an error", rayOwned},
+// rayAdoption is what a cluster finds where it begins, and in its own spec.
+var rayAdoption = []rayCase{
+	{"objects without an owner are used unchanged", rayUnowned},
+	{"an object of another owner is an error", rayOwned},
 	{"autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
 	{"Recreate keeps a head that would not be created again", rayKeepsHead(rayv1.UpgradeRecreate)},
 	{"and through RollingUpdate", rayKeepsHead(rayv1.UpgradeRollingUpdate)},
@@ -70,7 +70,7 @@ func rayKeepsHead(kind rayv1.UpgradeType) func(*space) {
 		s.awaitRayEvent(build.InvalidSpec, "head Pod "+head+" stays as it is")
 		s.rayRests("c")
 		if now := s.awaitHead("c").Name; now != head {
-			s.Errorf("head %s became %s", head, now)
+			s.Errorf("head changed from %s to %s", head, now)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func rayWarned(s *space) {
 		s.Errorf("event %+v", e)
 	}
 	if w := s.awaitNodes("c", "g", 1)[0]; w.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		s.Errorf("the worker has %s", w.Spec.RestartPolicy)
+		s.Errorf("the restartPolicy of the worker is %s", w.Spec.RestartPolicy)
 	}
 	s.rayRests("c")
 	if all := s.rayEvents(build.InvalidSpec); len(all) != 1 || all[0].Series != nil {

@@ -27,21 +27,21 @@ func TestJobFlow_BeyondVolcano(t *testing.T) {
 	t.Parallel()
 	s := share(t, "flows", flowsOnly)
 	runCases(t, "ours", s.flows, []testCase[*flows]{
-		{"a patch changes its step alone", patches},
-		{"a probe holds a step until a Pod answers", probes},
-		{"a probe of targets that have ended fails, or names a task that there is not", probesInVain},
+		{"a patch changes only its step", patches},
+		{"a step waits until a Pod responds to its probe", probes},
+		{"a probe of ended targets fails, also with an unknown task", probesInVain},
 		{"a step runs on robots", runsOnRobots},
 		{"a clean-up runs after a failure", cleansUp},
-		{"a step is retried by itself", retriesByItself},
-		{"a failed flow is retried on request", retriesByWish},
+		{"a step is retried automatically", retriesByItself},
+		{"a failed flow is retried on request", retriesOnRequest},
 		{"FailFast stops the siblings", failsFast},
-		{"Continue goes on with what does not depend on the failure", continues},
+		{"Continue runs steps that do not depend on the failed one", continues},
 		{"a suspended flow starts nothing", suspends},
 		{"an aborted Job suspends its flow", suspendsByAbort},
 		{"a canceled flow stops its Jobs and ends as Failed", cancelsAFlow},
-		{"outputs of Pods reach the next step", handsOutputsOn},
+		{"outputs of Pods are passed to the next step", handsOutputsOn},
 		{"a step whose when is false is skipped", skips},
-		{"a flow goes when its time to live is over", expiresAFlow},
+		{"a flow is deleted after its time to live", expiresAFlow},
 	})
 }
 
@@ -218,7 +218,7 @@ func retriesByItself(s *flows) {
 	}
 }
 
-func retriesByWish(s *flows) {
+func retriesOnRequest(s *flows) {
 	end := make(chan batchv1.JobPhase, 10)
 	end <- batchv1.JobFailed
 	ran := s.runs(func(j *batchv1.Job) batchv1.JobPhase {
