@@ -17,7 +17,7 @@ func TestAdmission_ValidatesFlowsOnceReady(t *testing.T) {
 	t.Parallel()
 	up := testkit.StartUp(t, "--without", "server,broker,robots")
 	const want = `admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`
-	judged := func() {
+	expectRejected := func() {
 		t.Helper()
 		flow := &flowv1alpha1.JobFlow{ObjectMeta: metav1.ObjectMeta{Name: "cyclic", Namespace: "default"}}
 		flow.Spec.Flows = []flowv1alpha1.Flow{
@@ -28,10 +28,10 @@ func TestAdmission_ValidatesFlowsOnceReady(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	judged()
+	expectRejected()
 	up.Kill()
 	up.Start()
-	judged()
+	expectRejected()
 }
 
 // The API server of another cluster may be unable to reach this machine.
@@ -58,7 +58,7 @@ func TestAdmission_DoesNotBlockAForeignCluster(t *testing.T) {
 	}
 	beside.Stop()
 	if err := gone(0, get()); err != nil {
-		t.Errorf("the registration outlives who answers it: %v", err)
+		t.Errorf("the registration still exists after the webhook has stopped: %v", err)
 	}
 }
 

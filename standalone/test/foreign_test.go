@@ -56,8 +56,8 @@ func TestUp_KeepsForeignDefinitions(t *testing.T) {
 	if err := c.Get(ctx, client.ObjectKeyFromObject(policy), policy); !apierrors.IsNotFound(err) {
 		t.Errorf("our rules about their kind: %v", err)
 	}
-	if said := logs(t, up); !strings.Contains(said, "definition jobs.batch.volcano.sh was installed by somebody else and is left as it is; it drops these fields, which then do nothing: .spec.") {
-		t.Errorf("it said nothing of what is missing: %s", said)
+	if output := logs(t, up); !strings.Contains(output, "CRD jobs.batch.volcano.sh was not installed by K8s4r and is left unchanged; its schema lacks these fields, which are dropped: .spec.") {
+		t.Errorf("the missing fields are not logged: %s", output)
 	}
 
 	// kubectl apply as in README.md leaves the definition unchanged, too, and reports it.
@@ -72,12 +72,12 @@ func TestUp_KeepsForeignDefinitions(t *testing.T) {
 	testkit.EventuallyNoError(t, within, "doctor reports their definition", func() error {
 		out, err := up.RunProgram("k8s4r", "doctor", "-n", "default")
 		for _, want := range []string{
-			"WARN  definition jobs.batch.volcano.sh: is somebody else's; it drops these fields",
-			"WARN  admission policies: k8s4r-vcjobs of K8s4r judges the objects of jobs.batch.volcano.sh",
-			"FAIL  manager: does not work", // this process runs without the manager
+			"WARN  CRD jobs.batch.volcano.sh: was not installed by K8s4r; its schema lacks these fields",
+			"WARN  admission policies: k8s4r-vcjobs of K8s4r validates objects of jobs.batch.volcano.sh",
+			"FAIL  manager: does not run", // this process runs without the manager
 		} {
 			if err == nil || !strings.Contains(out, want) {
-				return fmt.Errorf("doctor does not say %q: %w\n%s", want, err, out)
+				return fmt.Errorf("doctor does not report %q: %w\n%s", want, err, out)
 			}
 		}
 		return nil
@@ -109,8 +109,8 @@ func TestUp_RemovesPoliciesOfOlderVersions(t *testing.T) {
 		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	old, theirs := apply("k8s4r-of-yesterday", "k8s4r"), apply("theirs", "another-owner")
-	if out, _ := up.RunProgram("k8s4r", "doctor", "-n", "default"); !strings.Contains(out, "WARN  admission policies: k8s4r-of-yesterday is of another version") {
-		t.Errorf("doctor does not say so:\n%s", out)
+	if out, _ := up.RunProgram("k8s4r", "doctor", "-n", "default"); !strings.Contains(out, "WARN  admission policies: k8s4r-of-yesterday is from another version") {
+		t.Errorf("doctor does not report the old policy:\n%s", out)
 	}
 	up.Stop()
 	up.Start()

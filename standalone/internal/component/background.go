@@ -7,7 +7,7 @@ import (
 )
 
 // ErrEnded is the error of a component that returned without having been stopped.
-var ErrEnded = errors.New("ended by itself")
+var ErrEnded = errors.New("ended unexpectedly")
 
 // Background is a Component that runs a function until its context ends.
 type Background struct {
@@ -65,10 +65,10 @@ func (b *Background) Ready(ctx context.Context) error {
 // the error of the function, unless the function had returned before: that error is in Err.
 func (b *Background) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	cancel, dead := b.cancel, b.err != nil
+	cancel, ended := b.cancel, b.err != nil
 	b.mu.Unlock()
-	if cancel == nil || dead {
-		return nil //nolint:nilerr // who watches Err has that error already
+	if cancel == nil || ended {
+		return nil //nolint:nilerr // callers get that error from Err
 	}
 	cancel()
 	select {
@@ -79,10 +79,10 @@ func (b *Background) Stop(ctx context.Context) error {
 	}
 }
 
-// Done implements Mortal.
+// Done implements Monitored.
 func (b *Background) Done() <-chan struct{} { return b.done }
 
-// Err implements Mortal.
+// Err implements Monitored.
 func (b *Background) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

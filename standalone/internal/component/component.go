@@ -17,8 +17,8 @@ type Component interface {
 	Stop(ctx context.Context) error
 }
 
-// Mortal is a Component that can end without having been stopped.
-type Mortal interface {
+// Monitored is a Component that can end without having been stopped.
+type Monitored interface {
 	Component
 	// Done returns a channel that is closed when the component has ended. It must not be called
 	// before Start.

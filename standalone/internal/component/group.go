@@ -22,7 +22,7 @@ type Group struct {
 
 	members []member
 	running int // members[:running] have been started
-	died    chan error
+	failed  chan error
 }
 
 type member struct {
@@ -39,7 +39,7 @@ func (g *Group) Add(name string, c Component) {
 // Start starts the components in order, each once the previous one is ready. If one fails, the
 // error names it, and the components that run keep running until Stop.
 func (g *Group) Start(ctx context.Context) error {
-	g.died = make(chan error, len(g.members))
+	g.failed = make(chan error, len(g.members))
 	for _, m := range g.members {
 		began := time.Now()
 		g.running++
@@ -57,17 +57,17 @@ func (g *Group) startMember(ctx context.Context, m member) error {
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", m.name, err)
 	}
-	if mortal, ok := m.Component.(Mortal); ok {
-		go g.watchMember(m.name, mortal)
+	if monitored, ok := m.Component.(Monitored); ok {
+		go g.watchMember(m.name, monitored)
 	}
 	return g.awaitReady(ctx, m)
 }
 
 // watchMember sends the error of a component that ends without having been stopped.
-func (g *Group) watchMember(name string, m Mortal) {
+func (g *Group) watchMember(name string, m Monitored) {
 	<-m.Done()
 	if err := m.Err(); err != nil {
-		g.died <- fmt.Errorf("%s: %w", name, err)
+		g.failed <- fmt.Errorf("%s: %w", name, err)
 	}
 }
 
@@ -82,8 +82,8 @@ func (g *Group) awaitReady(ctx context.Context, m member) error {
 			return nil
 		}
 		select {
-		case death := <-g.died:
-			return death // contains the component's name already
+		case failure := <-g.failed:
+			return failure // contains the component's name already
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w: %w", m.name, context.Cause(ctx), err)
 		case <-time.After(readyPoll):
@@ -91,9 +91,9 @@ func (g *Group) awaitReady(ctx context.Context, m member) error {
 	}
 }
 
-// Died returns a channel with one error for each component that ended without having been stopped.
-// The error names the component. Died must not be called before Start.
-func (g *Group) Died() <-chan error { return g.died }
+// Failed returns a channel with one error for each component that ended without having been
+// stopped. The error names the component. Failed must not be called before Start.
+func (g *Group) Failed() <-chan error { return g.failed }
 
 // Stop stops the components that were started, the last first, and joins their errors. ctx limits
 // the whole call.

@@ -95,14 +95,14 @@ func TestGroup_StopsWaitingWhenContextEnds(t *testing.T) {
 }
 
 func TestGroup_NamesEndedComponent(t *testing.T) {
-	die := make(chan struct{})
+	exit := make(chan struct{})
 	var g Group
-	g.Add("etcd", NewBackground(func(context.Context) error { <-die; return errBroken }, nil))
+	g.Add("etcd", NewBackground(func(context.Context) error { <-exit; return errBroken }, nil))
 	if err := g.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	close(die)
-	err := <-g.Died()
+	close(exit)
+	err := <-g.Failed()
 	if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "etcd: ") {
 		t.Errorf("got %v", err)
 	}
@@ -111,11 +111,11 @@ func TestGroup_NamesEndedComponent(t *testing.T) {
 
 func TestGroup_EndedComponentAbortsStart(t *testing.T) {
 	var journal []string
-	die := make(chan struct{})
+	exit := make(chan struct{})
 	var g Group
-	g.Add("etcd", NewBackground(func(context.Context) error { <-die; return nil }, nil))
+	g.Add("etcd", NewBackground(func(context.Context) error { <-exit; return nil }, nil))
 	g.Add("later", &fake{name: "later", journal: &journal, readyErr: errBroken})
-	close(die)
+	close(exit)
 	if err := g.Start(t.Context()); !errors.Is(err, ErrEnded) {
 		t.Errorf("got %v", err)
 	}

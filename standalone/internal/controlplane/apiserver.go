@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-func newAPIServer(l net.Listener, etcd string, c credentials, client *rest.Config) (component.Mortal, error) {
+func newAPIServer(l net.Listener, etcd string, c credentials, client *rest.Config) (component.Monitored, error) {
 	ready, err := apiServerReady(client)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ var controllers = []string{
 	names.PodGarbageCollectorController,
 }
 
-func newControllerManager(c credentials, client *rest.Config) (component.Mortal, error) {
+func newControllerManager(c credentials, client *rest.Config) (component.Monitored, error) {
 	clients, err := kubernetes.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)

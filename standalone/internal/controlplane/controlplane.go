@@ -35,10 +35,10 @@ type Config struct {
 // the order Etcd, APIServer, ControllerManager, Scheduler and stopped in reverse: during its
 // shutdown the API server still needs etcd.
 type ControlPlane struct {
-	Etcd              component.Mortal
-	APIServer         component.Mortal
-	ControllerManager component.Mortal
-	Scheduler         component.Mortal
+	Etcd              component.Monitored
+	APIServer         component.Monitored
+	ControllerManager component.Monitored
+	Scheduler         component.Monitored
 
 	// Kubeconfig is the path of the file with the administrator's credentials.
 	Kubeconfig string

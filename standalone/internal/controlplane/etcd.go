@@ -78,7 +78,7 @@ func etcdConfig(dir, socket string, log *zap.Logger) *embed.Config {
 
 // Start implements component.Component.
 func (e *etcd) Start(context.Context) error {
-	if err := removeUnborn(e.cfg.Dir); err != nil {
+	if err := removeUnusedMember(e.cfg.Dir); err != nil {
 		return err
 	}
 	server, err := embed.StartEtcd(e.cfg)
@@ -119,7 +119,7 @@ func (e *etcd) Ready(context.Context) error {
 	case <-e.server.Server.ReadyNotify():
 		return nil
 	default:
-		return errors.New("has not elected itself yet")
+		return errors.New("has no leader yet")
 	}
 }
 
@@ -136,10 +136,10 @@ func (e *etcd) Stop(context.Context) error {
 	return e.dir.Close()
 }
 
-// Done implements component.Mortal.
+// Done implements component.Monitored.
 func (e *etcd) Done() <-chan struct{} { return e.done }
 
-// Err implements component.Mortal.
+// Err implements component.Monitored.
 func (e *etcd) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	caLife   = 20 * 365 * 24 * time.Hour
-	leafLife = 365 * 24 * time.Hour
+	caLifetime   = 20 * 365 * 24 * time.Hour
+	leafLifetime = 365 * 24 * time.Hour
 	// clockSkew is how long before its issue a certificate becomes valid, for machines whose clock
 	// is set after they have started.
 	clockSkew = time.Hour
@@ -57,7 +57,7 @@ func (p pki) loadCA() (pair, error) {
 	}
 	return p.issuePair("ca", &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "k8s4r-ca"},
-		NotAfter:              p.now().Add(caLife),
+		NotAfter:              p.now().Add(caLifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -99,7 +99,7 @@ func (p pki) loadLeaf(name string, ca pair, want *x509.Certificate) (pair, error
 	if have, err := p.loadPair(name); err == nil && p.isUsable(have.cert, ca.cert, want) {
 		return have, nil
 	}
-	want.NotAfter = p.now().Add(leafLife)
+	want.NotAfter = p.now().Add(leafLifetime)
 	want.KeyUsage = x509.KeyUsageDigitalSignature
 	return p.issuePair(name, want, &ca)
 }

@@ -41,9 +41,9 @@ func TestPKI_KeepsCertificateWhileUsable(t *testing.T) {
 		wantKept  bool
 	}{
 		{name: "the next start uses what is there", wantKept: true},
-		{name: "after half its life it is kept", inAfter: leafLife / 2, wantKept: true},
-		{name: "with less than a third of its life left it is renewed", inAfter: leafLife * 3 / 4},
-		{name: "after its end it is renewed", inAfter: 2 * leafLife},
+		{name: "after half its life it is kept", inAfter: leafLifetime / 2, wantKept: true},
+		{name: "with less than a third of its life left it is renewed", inAfter: leafLifetime * 3 / 4},
+		{name: "after its end it is renewed", inAfter: 2 * leafLifetime},
 		{name: "for another address it is renewed", inAddress: "192.0.2.1"},
 		{name: "a half-written one is replaced", inHarm: truncate("apiserver.crt")},
 		{name: "a key without its certificate is replaced", inHarm: remove("apiserver.crt")},
@@ -108,6 +108,6 @@ func TestPKI_NeverReplacesServiceAccountKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(file); string(got) != "damaged" {
-		t.Error("a key that could not be read was replaced: every token is void")
+		t.Error("a key that could not be read was replaced, which invalidates every token")
 	}
 }

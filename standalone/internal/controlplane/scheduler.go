@@ -25,7 +25,7 @@ profiles:
 - schedulerName: volcano
 `
 
-func newScheduler(c credentials) component.Mortal {
+func newScheduler(c credentials) component.Monitored {
 	synced := make(chan struct{})
 	run := func(ctx context.Context) error { return runScheduler(ctx, c, func() { close(synced) }) }
 	ready := func(context.Context) error {

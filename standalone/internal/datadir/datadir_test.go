@@ -24,7 +24,7 @@ func TestOpen_RefusesSecondHolder(t *testing.T) {
 	}
 	second, err := Open(path)
 	if err != nil {
-		t.Fatalf("the lock file of one who has gone keeps others out: %v", err)
+		t.Fatalf("the lock file of a closed directory blocks another process: %v", err)
 	}
 	second.Close()
 }

@@ -14,7 +14,7 @@ func WriteFile(path string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := writeLock(f, data); err != nil {
+	if err := writeSynced(f, data); err != nil {
 		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
@@ -23,7 +23,7 @@ func WriteFile(path string, data []byte) error {
 	return nil
 }
 
-func writeLock(f *os.File, data []byte) error {
+func writeSynced(f *os.File, data []byte) error {
 	_, err := f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -29,7 +29,7 @@ func (m *Manifests) findForeign(ctx context.Context, objects []*unstructured.Uns
 			return nil, fmt.Errorf("get %s: %w", ours.GetName(), err)
 		}
 		all[ours.GetName()] = true
-		m.say(fmt.Sprintf("definition %s was installed by somebody else and is left as it is; %s", ours.GetName(), crds.DescribeMissing(crds.MissingFields(ours, is))))
+		m.report(fmt.Sprintf("CRD %s was not installed by K8s4r and is left unchanged; %s", ours.GetName(), crds.DescribeMissing(crds.MissingFields(ours, is))))
 	}
 	return all, nil
 }

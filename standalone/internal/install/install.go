@@ -22,15 +22,15 @@ var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admi
 type Manifests struct {
 	files   fs.FS
 	cluster *rest.Config
-	say     func(string)
+	report  func(string)
 	client  client.Client // nil before Start
 	crds    []*unstructured.Unstructured
 }
 
 // New returns the component for the manifests in files, which has the layout of the directory
-// config/. It calls say for each CRD that it leaves unchanged.
-func New(files fs.FS, cluster *rest.Config, say func(string)) *Manifests {
-	return &Manifests{files: files, cluster: cluster, say: say}
+// config/. It calls report for each CRD that it leaves unchanged.
+func New(files fs.FS, cluster *rest.Config, report func(string)) *Manifests {
+	return &Manifests{files: files, cluster: cluster, report: report}
 }
 
 // Start applies all manifests. Fields that others have changed are set back; CRDs of other programs

@@ -20,7 +20,7 @@ import (
 func NewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubectl",
-		Short:              "kubectl, for machines that have none",
+		Short:              "Run the embedded kubectl",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return runKubectl(args)

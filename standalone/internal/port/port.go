@@ -35,10 +35,10 @@ func portTakenError(address, flag string) error {
 	if err != nil {
 		return fmt.Errorf("--%s=%s: %w", flag, address, err)
 	}
-	return fmt.Errorf("port %s is taken%s; choose another with --%s (0 picks a free one)", p, heldBy(p), flag)
+	return fmt.Errorf("port %s is in use%s; choose another with --%s (0 selects a free port)", p, describeHolder(p), flag)
 }
 
-func heldBy(p string) string {
+func describeHolder(p string) string {
 	n, err := strconv.ParseUint(p, 10, 16)
 	if err != nil {
 		return ""

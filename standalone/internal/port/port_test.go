@@ -16,7 +16,7 @@ func TestCheck_NamesHolderOfPort(t *testing.T) {
 	_, number, _ := net.SplitHostPort(l.Addr().String())
 	err = Check(l.Addr().String(), "secure-port")
 	if err == nil {
-		t.Fatal("a taken port was found free")
+		t.Fatal("a port in use is reported as free")
 	}
 	for _, want := range []string{"port " + number, "--secure-port", fmt.Sprintf("process %d", os.Getpid())} {
 		if !strings.Contains(err.Error(), want) {

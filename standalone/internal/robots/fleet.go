@@ -47,7 +47,7 @@ type Fleet struct {
 	parent *os.File
 	child  *os.File // the agents' end
 	robots []*robot
-	ended  sync.WaitGroup
+	agents sync.WaitGroup
 }
 
 // FindAgent looks for the agent next to the running program, then in PATH.
@@ -64,7 +64,7 @@ func FindAgent() (string, error) {
 	}
 	path, err := exec.LookPath(AgentName)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside %s nor in PATH; put it there, or use --without robots,node", AgentName, self)
+		return "", fmt.Errorf("%s was found neither next to %s nor in PATH; install it there, or use --without robots,node", AgentName, self)
 	}
 	return path, nil
 }
@@ -97,7 +97,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 		f.robots = append(f.robots, r)
-		f.ended.Go(func() { r.runAgents(life) })
+		f.agents.Go(func() { r.runAgents(life) })
 	}
 	return nil
 }
@@ -116,14 +116,14 @@ func (f *Fleet) Ready(ctx context.Context) error {
 }
 
 // Stop implements component.Component. It sends SIGTERM to all agents and kills those that run
-// longer than killAfter.
+// longer than stopTimeout.
 func (f *Fleet) Stop(ctx context.Context) error {
 	if f.stop == nil {
 		return nil
 	}
 	f.stop()
 	ended := make(chan struct{})
-	go func() { f.ended.Wait(); close(ended) }()
+	go func() { f.agents.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-ctx.Done():

@@ -159,7 +159,7 @@ func TestFleet_RestartsAgentWithGrowingDelay(t *testing.T) {
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []time.Duration{firstRetry, 2 * firstRetry, 4 * firstRetry} {
+	for _, want := range []time.Duration{minRetryDelay, 2 * minRetryDelay, 4 * minRetryDelay} {
 		h.next().Close()
 		if got := <-pauses; got != want {
 			t.Errorf("pause %s, want %s", got, want)
@@ -202,7 +202,7 @@ func TestFleet_NotReadyWithoutAgent(t *testing.T) {
 }
 
 func TestRetryAfter_IsLimited(t *testing.T) {
-	if got := retryAfter(1 << 20); got != lastRetry {
-		t.Errorf("got %s, want %s", got, lastRetry)
+	if got := retryDelay(1 << 20); got != maxRetryDelay {
+		t.Errorf("got %s, want %s", got, maxRetryDelay)
 	}
 }

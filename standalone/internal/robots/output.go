@@ -10,8 +10,8 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/logfile"
 )
 
-// drain limits the wait for the last output in the pipe.
-const drain = time.Second
+// drainTimeout limits the wait for the last output in the pipe.
+const drainTimeout = time.Second
 
 // output copies the output of one robot's agents to a log file. It uses its own pipe: with the pipe
 // of exec.Cmd, Wait would also wait for every task that inherits the pipe and outlives the agent.
@@ -39,10 +39,10 @@ func newOutput(path string) (*output, error) {
 	return o, nil
 }
 
-// closeOutput stops copying at the end of the output, or after drain if a process that has outlived
+// closeOutput stops copying at the end of the output, or after drainTimeout if a process that has outlived
 // the agents still has the pipe open.
 func (o *output) closeOutput() error {
-	errs := []error{o.writer.Close(), o.reader.SetReadDeadline(time.Now().Add(drain))}
+	errs := []error{o.writer.Close(), o.reader.SetReadDeadline(time.Now().Add(drainTimeout))}
 	if err := <-o.copied; !errors.Is(err, os.ErrDeadlineExceeded) {
 		errs = append(errs, err)
 	}

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// killAfter is how long an agent may take to exit after SIGTERM.
-	killAfter = 10 * time.Second
-	// settled is how long an agent must have run for the retry delay to start again at firstRetry.
-	settled = time.Minute
+	// stopTimeout is how long an agent may take to exit after SIGTERM.
+	stopTimeout = 10 * time.Second
+	// resetRetryAfter is how long an agent must have run for the retry delay to start again at minRetryDelay.
+	resetRetryAfter = time.Minute
 
-	firstRetry = 500 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	minRetryDelay = 500 * time.Millisecond
+	maxRetryDelay = 30 * time.Second
 )
 
 // robot runs the agent of one robot and restarts it.
@@ -28,7 +28,7 @@ type robot struct {
 	id      string
 	command func(context.Context) *exec.Cmd
 	output  *output
-	notes   *slog.Logger
+	log     *slog.Logger
 	wait    func(context.Context, time.Duration)
 
 	mu  sync.Mutex
@@ -59,10 +59,10 @@ func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, err
 		// the terminal's group, and is stopped in order.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-		cmd.WaitDelay = killAfter
+		cmd.WaitDelay = stopTimeout
 		return cmd
 	}
-	return &robot{id: id, command: command, output: out, notes: c.Log, wait: c.Wait, err: errNotYet}, nil
+	return &robot{id: id, command: command, output: out, log: c.Log, wait: c.Wait, err: errNotYet}, nil
 }
 
 // runAgents runs agents until life ends.
@@ -73,12 +73,12 @@ func (r *robot) runAgents(life context.Context) {
 		if life.Err() != nil {
 			return
 		}
-		if time.Since(began) > settled {
+		if time.Since(began) > resetRetryAfter {
 			failures = 0
 		}
-		pause := retryAfter(failures)
+		pause := retryDelay(failures)
 		failures++
-		r.notes.Warn("agent ended", "robot", r.id, "error", err, "restart", pause)
+		r.log.Warn("agent exited", "robot", r.id, "error", err, "restartAfter", pause)
 		r.wait(life, pause)
 	}
 }
@@ -112,9 +112,9 @@ func (r *robot) checkRunning() error {
 	return r.err
 }
 
-// retryAfter returns the delay before the agent is restarted, after so many consecutive failures.
-func retryAfter(failures int) time.Duration {
-	return min(firstRetry<<min(failures, 10), lastRetry)
+// retryDelay returns the delay before the agent is restarted, after so many consecutive failures.
+func retryDelay(failures int) time.Duration {
+	return min(minRetryDelay<<min(failures, 10), maxRetryDelay)
 }
 
 func sleepContext(ctx context.Context, d time.Duration) {

@@ -58,8 +58,8 @@ func (s *system) consoleURL() string {
 	return (&url.URL{Scheme: "http", Host: s.console.Addr().String()}).String()
 }
 
-// linkLife is how long the sign-in link in the summary is valid. It works once.
-const linkLife = time.Hour
+// linkLifetime is how long the sign-in link in the summary is valid. It works once.
+const linkLifetime = time.Hour
 
 // signInLink returns a URL that signs one browser in. It is empty if there is no console, or if the
 // cluster is not embedded: a printed link must not grant administrator rights there.
@@ -67,15 +67,15 @@ func (s *system) signInLink() string {
 	if s.console == nil || !s.opts.embedsCluster() {
 		return ""
 	}
-	return s.consoleURL() + "/signin?code=" + s.codes.NewCode(s.operatorToken, time.Now().Add(linkLife))
+	return s.consoleURL() + "/signin?code=" + s.codes.NewCode(s.operatorToken, time.Now().Add(linkLifetime))
 }
 
 // operator is the service account of the link's user: the user of this machine, who can read the
 // administrator's kubeconfig anyway.
 const operator = "k8s4r-operator"
 
-// sessionLife is the lifetime of a session from the link.
-const sessionLife = 24 * time.Hour
+// sessionLifetime is the lifetime of a session from the link.
+const sessionLifetime = 24 * time.Hour
 
 // operatorToken creates a token for the operator.
 func (s *system) operatorToken(ctx context.Context) (string, error) {
@@ -96,7 +96,7 @@ func (s *system) operatorToken(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("apply %s: %w", operator, err)
 		}
 	}
-	seconds := int64(sessionLife.Seconds())
+	seconds := int64(sessionLifetime.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
 		return "", fmt.Errorf("create token for %s: %w", operator, err)

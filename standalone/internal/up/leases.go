@@ -17,12 +17,12 @@ import (
 // systemNamespace is the namespace in config/deploy/namespace.yaml.
 const systemNamespace = "k8s4r-system"
 
-// renewEvery is the time between two renewals of a Lease.
-const renewEvery = 10 * time.Second
+// leaseRenewInterval is the time between two renewals of a Lease.
+const leaseRenewInterval = 10 * time.Second
 
 // addLeases renews the Leases that the deployed programs would hold, so that tools see that they
 // run. There is no election: no other process can use the embedded API server, and a restart after
-// a kill need not wait for the Lease to expire.
+// a kill does not have to wait for the Lease to expire.
 func (s *system) addLeases(mgr ctrl.Manager) error {
 	if !s.opts.embedsCluster() {
 		return nil // leader election by the lease of `up` has been won already
@@ -31,23 +31,23 @@ func (s *system) addLeases(mgr ctrl.Manager) error {
 		if !s.opts.includesPart(part) {
 			continue
 		}
-		if err := mgr.Add(sayWorking(mgr.GetClient(), mgr.GetAPIReader(), name)); err != nil {
+		if err := mgr.Add(newLeaseHolder(mgr.GetClient(), mgr.GetAPIReader(), name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sayWorking renews a Lease until its context ends, and then releases it.
-func sayWorking(c client.Client, live client.Reader, name string) manager.RunnableFunc {
+// newLeaseHolder returns a runnable that renews a Lease until its context ends, and then releases it.
+func newLeaseHolder(c client.Client, live client.Reader, name string) manager.RunnableFunc {
 	holder := fmt.Sprintf("k8s4r up, process %d", os.Getpid())
 	return func(ctx context.Context) error {
 		log := ctrl.LoggerFrom(ctx).WithValues("lease", name)
-		tick := time.NewTicker(renewEvery)
+		tick := time.NewTicker(leaseRenewInterval)
 		defer tick.Stop()
 		for {
 			if err := writeHolder(ctx, c, live, name, &holder); err != nil && ctx.Err() == nil {
-				log.Error(err, "The lease by which others see that this program works cannot be renewed")
+				log.Error(err, "cannot renew the Lease that shows that this program runs")
 			}
 			select {
 			case <-ctx.Done():
@@ -63,7 +63,7 @@ func sayWorking(c client.Client, live client.Reader, name string) manager.Runnab
 
 // writeHolder writes the holder into a Lease. If holder is nil, the Lease is released.
 func writeHolder(ctx context.Context, c client.Client, live client.Reader, name string, holder *string) error {
-	now, seconds := metav1.NewMicroTime(time.Now()), int32(3*renewEvery/time.Second)
+	now, seconds := metav1.NewMicroTime(time.Now()), int32(3*leaseRenewInterval/time.Second)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}}
 	err := live.Get(ctx, client.ObjectKeyFromObject(lease), lease)
 	if client.IgnoreNotFound(err) != nil {

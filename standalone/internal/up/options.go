@@ -32,8 +32,8 @@ const (
 
 var parts = []string{partManager, partServer, partBroker, partRobots, partNode, partConsole}
 
-// minCertificateLife leaves a robot enough time to renew its certificate.
-const minCertificateLife = 5 * time.Second
+// minCertificateDuration leaves a robot enough time to renew its certificate.
+const minCertificateDuration = 5 * time.Second
 
 // noArchive is the value of --archive without an archive: no history is kept, and no deletion waits
 // for it.
@@ -73,33 +73,33 @@ type options struct {
 }
 
 func (o *options) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.dataDir, "data-dir", DefaultDataDir(), "directory that holds everything: objects, keys, logs and the state of the robots")
+	f.StringVar(&o.dataDir, "data-dir", DefaultDataDir(), "directory for all data: objects, keys, logs and the state of the robots")
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address that the API server listens on")
-	f.IntVar(&o.securePort, "secure-port", 6443, "port of the API server; 0 picks a free one")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "use the cluster of this kubeconfig instead of the embedded API server; K8s4r must not be deployed there as well")
-	f.StringVar(&o.advertise, "advertise-address", "", "IP address or name by which robots of other machines reach this one; empty: only robots of this machine join")
-	f.StringVar(&o.mqttsAddress, "mqtts-address", "", "address that the MQTT broker listens on for robots that prove who they are; port 0 picks a free one; empty: 127.0.0.1:8883, with --advertise-address :8883")
-	f.StringVar(&o.mqttAddress, "mqtt-address", "127.0.0.1:1883", "address without TLS that the MQTT broker listens on for those of --allow-legacy-agents and --allow-anonymous-agents; port 0 picks a free one")
-	f.BoolVar(&o.allowLegacy, "allow-legacy-agents", false, "let in the document's own agents, which prove nothing: whoever reaches --mqtt-address can speak for any of them")
-	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "let everybody in at --mqtt-address: whoever reaches it can run commands on all robots that prove nothing, and read what all are told")
-	f.BoolVar(&o.allowPlaintext, "allow-plaintext-broker", false, "speak to a broker of --mqtt-url on another machine without TLS: whoever is on the way there can run commands on robots, and speak for any of them")
-	f.DurationVar(&o.certificates, "robot-certificate-duration", ca.DefaultRobotLifetime, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
-	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtts://host:port) instead of the embedded one; without TLS it must be on this machine, or see --allow-plaintext-broker")
-	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
+	f.IntVar(&o.securePort, "secure-port", 6443, "port of the API server; 0 selects a free port")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of a cluster to use instead of the embedded API server; K8s4r must not be deployed there as well")
+	f.StringVar(&o.advertise, "advertise-address", "", "IP address or host name by which robots on other machines reach this one; empty: only robots on this machine can join")
+	f.StringVar(&o.mqttsAddress, "mqtts-address", "", "address that the MQTT broker listens on for robots with certificates; port 0 selects a free port; empty: 127.0.0.1:8883, or :8883 with --advertise-address")
+	f.StringVar(&o.mqttAddress, "mqtt-address", "127.0.0.1:1883", "address without TLS that the MQTT broker listens on with --allow-legacy-agents or --allow-anonymous-agents; port 0 selects a free port")
+	f.BoolVar(&o.allowLegacy, "allow-legacy-agents", false, "accept legacy agents, which are not authenticated: clients that reach --mqtt-address can act as any of them")
+	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "accept clients without certificates at --mqtt-address: they can run commands on all robots that are not authenticated, and read the messages to all robots")
+	f.BoolVar(&o.allowPlaintext, "allow-plaintext-broker", false, "connect to a broker on another machine (--mqtt-url) without TLS: attackers on the network can run commands on robots and act as any robot")
+	f.DurationVar(&o.certificates, "robot-certificate-duration", ca.DefaultRobotLifetime, "how long a robot's certificate is valid; the robot renews it after two thirds of that time")
+	f.StringVar(&o.mqttURL, "mqtt-url", "", "URL of an MQTT broker to use instead of the embedded one (mqtts://host:port); a broker without TLS must be on this machine, unless --allow-plaintext-broker is set")
+	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 selects a free port; empty: none")
 	o.tracing.AddFlags(f)
-	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the logs of tasks and at which robots join; port 0 picks a free one; empty: 127.0.0.1:0, with --advertise-address :8443")
-	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address at which the API server has workflows judged; port 0 picks a free one")
-	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "address on loopback that serves the console to browsers of this machine; port 0 picks a free one")
-	f.BoolVar(&o.publishEvents, "publish-events", false, "tell what happens at the MQTT broker too, on topics k8s4r/events/...")
+	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the log API and the join API; port 0 selects a free port; empty: 127.0.0.1:0, or :8443 with --advertise-address")
+	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address of the admission webhook that validates workflows; port 0 selects a free port")
+	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "loopback address that serves the console to browsers on this machine; port 0 selects a free port")
+	f.BoolVar(&o.publishEvents, "publish-events", false, "publish events to the MQTT broker, on topics k8s4r/events/...")
 	f.IntVar(&o.robots, "robots", 3, "number of robots to run on this machine")
 	f.StringVar(&o.robotNamespace, "robot-namespace", "default", "namespace in which robots register")
-	f.StringToStringVar(&o.nodeCapacity, "node-capacity", nil, "what the node of this machine says that it has, instead of what it has, such as cpu=8,memory=32Gi,nvidia.com/gpu=1")
-	f.StringVar(&o.podRange, "pod-range", "10.244.77.0/24", "IPv4 range out of which pods get addresses of this machine, with root")
-	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
-	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * is all, name is one, -name is all but this one")
-	f.StringVar(&o.archive, "archive", "", "archive that keeps what has ended: sqlite:PATH, postgres://USER@HOST/DATABASE, or "+noArchive+"; empty: history.db in the data directory")
-	f.DurationVar(&o.retention.Age, "archive-max-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
-	f.Int64Var(&o.retention.Bytes, "archive-max-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
+	f.StringToStringVar(&o.nodeCapacity, "node-capacity", nil, "capacity that the node reports instead of that of this machine, such as cpu=8,memory=32Gi,nvidia.com/gpu=1")
+	f.StringVar(&o.podRange, "pod-range", "10.244.77.0/24", "IPv4 range from which pods get addresses on this machine; used only as root")
+	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may send no heartbeat before it is Offline; less than three heartbeat intervals (90s) marks connected robots Offline")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * selects all, NAME one, -NAME excludes one")
+	f.StringVar(&o.archive, "archive", "", "archive of ended objects: sqlite:PATH, postgres://USER@HOST/DATABASE, or "+noArchive+"; empty: history.db in the data directory")
+	f.DurationVar(&o.retention.Age, "archive-max-age", 0, "how long the archive keeps ended objects, such as 2160h; 0: forever")
+	f.Int64Var(&o.retention.Bytes, "archive-max-bytes", 0, "size limit of the archive in bytes; the objects that ended first are removed; 0: no limit")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
 }
 
@@ -128,15 +128,17 @@ func (o *options) includesPart(part string) bool {
 	return true
 }
 
-// usesTrust reports whether the embedded broker authenticates robots, which needs the server in
+// authenticatesRobots reports whether the embedded broker authenticates robots, which needs the server in
 // this process.
-func (o *options) usesTrust() bool { return o.includesPart(partBroker) && o.includesPart(partServer) }
+func (o *options) authenticatesRobots() bool {
+	return o.includesPart(partBroker) && o.includesPart(partServer)
+}
 
 // listensPlain reports whether the broker accepts connections without TLS.
 func (o *options) listensPlain() bool { return o.allowLegacy || o.allowAnonymous }
 
-// forRobots returns the listen address of a port that robots on other machines may need.
-func (o *options) forRobots(given, port string, local string) string {
+// robotAddress returns the listen address of a port that robots on other machines may need.
+func (o *options) robotAddress(given, port string, local string) string {
 	switch {
 	case given != "":
 		return given
@@ -146,8 +148,8 @@ func (o *options) forRobots(given, port string, local string) string {
 	return net.JoinHostPort("127.0.0.1", local)
 }
 
-func (o *options) mqttsListen() string { return o.forRobots(o.mqttsAddress, "8883", "8883") }
-func (o *options) logsListen() string  { return o.forRobots(o.logsAddress, "8443", "0") }
+func (o *options) mqttsListenAddress() string { return o.robotAddress(o.mqttsAddress, "8883", "8883") }
+func (o *options) logsListenAddress() string  { return o.robotAddress(o.logsAddress, "8443", "0") }
 
 func (o *options) embedsCluster() bool { return o.kubeconfig == "" }
 
@@ -180,7 +182,7 @@ func (o *options) archiveAddress() string {
 
 func (o *options) checkArchive() error {
 	if o.retention.Age < 0 || o.retention.Bytes < 0 {
-		return fmt.Errorf("--archive-max-age=%s --archive-max-bytes=%d: must be 0, for no bound, or more", o.retention.Age, o.retention.Bytes)
+		return fmt.Errorf("--archive-max-age=%s --archive-max-bytes=%d: must be 0 (no limit) or more", o.retention.Age, o.retention.Bytes)
 	}
 	address := o.archiveAddress()
 	if address == "" {
@@ -200,27 +202,27 @@ func (o *options) validate() error {
 		o.checkArchive(),
 		o.validateParts(),
 		o.validateAddresses(),
-		failUnless(o.dataDir != "", "--data-dir is empty"),
-		failUnless(o.robots >= 0 && o.robots <= maxRobots, "--robots=%d: must be from 0 to %d", o.robots, maxRobots),
-		failUnless(o.robotNamespace != "", "--robot-namespace is empty"),
+		errorUnless(o.dataDir != "", "--data-dir: must not be empty"),
+		errorUnless(o.robots >= 0 && o.robots <= maxRobots, "--robots=%d: must be from 0 to %d", o.robots, maxRobots),
+		errorUnless(o.robotNamespace != "", "--robot-namespace: must not be empty"),
 		o.validateNode(),
-		failUnless(o.offlineAfter > 0, "--offline-after=%s: must be more than nothing", o.offlineAfter),
+		errorUnless(o.offlineAfter > 0, "--offline-after=%s: must be positive", o.offlineAfter),
 	)
 }
 
 func (o *options) validateParts() error {
 	var errs []error
 	for _, part := range o.without {
-		errs = append(errs, failUnless(slices.Contains(parts, part),
-			"--without=%s: no such part; there are %s", part, strings.Join(parts, ", ")))
+		errs = append(errs, errorUnless(slices.Contains(parts, part),
+			"--without=%s: no such part; the parts are %s", part, strings.Join(parts, ", ")))
 	}
 	speaks := o.includesPart(partServer) || o.includesPart(partRobots)
-	errs = append(errs, failUnless(!speaks || o.includesPart(partBroker) || o.mqttURL != "",
-		"--without=broker: server and robots need a broker; name it with --mqtt-url or leave them out too"))
-	errs = append(errs, failUnless(o.includesPart(partServer) || !o.includesPart(partBroker) || o.allowAnonymous,
-		"--without=server: the broker cannot tell robots apart without it; add --allow-anonymous-agents, or leave the broker out too"))
-	errs = append(errs, failUnless(o.usesTrust() || o.allowAnonymous || !o.includesPart(partRobots),
-		"--mqtt-url: the robots of this machine prove nothing to a broker that is not ours; add --allow-anonymous-agents, or --robots=0"))
+	errs = append(errs, errorUnless(!speaks || o.includesPart(partBroker) || o.mqttURL != "",
+		"--without=broker: server and robots need a broker; set --mqtt-url, or leave them out as well"))
+	errs = append(errs, errorUnless(o.includesPart(partServer) || !o.includesPart(partBroker) || o.allowAnonymous,
+		"--without=server: the broker cannot authenticate robots without the server; add --allow-anonymous-agents, or leave the broker out as well"))
+	errs = append(errs, errorUnless(o.authenticatesRobots() || o.allowAnonymous || !o.includesPart(partRobots),
+		"--mqtt-url: robots on this machine have no certificates for an external broker; add --allow-anonymous-agents, or set --robots=0"))
 	if o.mqttURL != "" && o.includesPart(partServer) {
 		if err := o.externalBroker().ValidateBroker(); err != nil {
 			errs = append(errs, fmt.Errorf("--mqtt-url: %w", err))
@@ -236,19 +238,19 @@ func (o *options) externalBroker() gateway.Config {
 
 func (o *options) validateAddresses() error {
 	return errors.Join(
-		failUnless(net.ParseIP(o.bindAddress) != nil, "--bind-address=%s: must be an IP address", o.bindAddress),
-		failUnless(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
+		errorUnless(net.ParseIP(o.bindAddress) != nil, "--bind-address=%s: must be an IP address", o.bindAddress),
+		errorUnless(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
 		checkHostPort("mqtt-address", o.mqttAddress),
-		checkHostPort("mqtts-address", o.mqttsListen()),
-		failUnless(o.certificates >= minCertificateLife, "--robot-certificate-duration=%s: must be at least %s", o.certificates, minCertificateLife),
+		checkHostPort("mqtts-address", o.mqttsListenAddress()),
+		errorUnless(o.certificates >= minCertificateDuration, "--robot-certificate-duration=%s: must be at least %s", o.certificates, minCertificateDuration),
 		checkHostPort("metrics-address", o.metricsAddress),
 		o.tracing.Validate(),
-		checkHostPort("logs-address", o.logsListen()),
+		checkHostPort("logs-address", o.logsListenAddress()),
 		checkHostPort("webhook-address", o.webhookAddress),
 		checkHostPort("console-address", o.consoleAddress),
-		failUnless(!o.includesPart(partConsole) || program.IsLoopback(o.consoleAddress),
-			"--console-address=%s: must be on loopback, for it speaks HTTP; browsers of other machines reach it through ssh -L, or a k8s4r-console of its own with a certificate", o.consoleAddress),
-		failUnless(!o.publishEvents || o.includesPart(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the broker of this process"),
+		errorUnless(!o.includesPart(partConsole) || program.IsLoopback(o.consoleAddress),
+			"--console-address=%s: must be a loopback address, because the console is served over HTTP; for browsers on other machines use ssh -L, or deploy k8s4r-console with a certificate", o.consoleAddress),
+		errorUnless(!o.publishEvents || o.includesPart(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the embedded broker"),
 	)
 }
 
@@ -260,10 +262,10 @@ func checkHostPort(flag, address string) error {
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	return failUnless(err == nil, "--%s=%s: must be host:port", flag, address)
+	return errorUnless(err == nil, "--%s=%s: must be host:port", flag, address)
 }
 
-func failUnless(ok bool, format string, args ...any) error {
+func errorUnless(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
 	}

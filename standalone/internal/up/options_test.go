@@ -27,7 +27,7 @@ func TestManagerConfig_ReadsRayEnvironment(t *testing.T) {
 	}
 	t.Setenv("ENABLE_PROBES_INJECTION", "perhaps")
 	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "ENABLE_PROBES_INJECTION") {
-		t.Errorf("a switch that is neither on nor off: %v", err)
+		t.Errorf("an invalid boolean: %v", err)
 	}
 }
 
@@ -37,33 +37,33 @@ func TestOptions_Validate(t *testing.T) {
 		in   []string
 		want string // part of the error; if empty, none
 	}{
-		{name: "without any flag all is well"},
-		{name: "a part that is none", in: []string{"--without=etcd"}, want: "--without=etcd: no such part"},
-		{name: "robots without a broker", in: []string{"--without=broker"}, want: "name it with --mqtt-url"},
-		{name: "robots with another broker prove nothing", in: []string{"--mqtt-url=mqtts://b:8883"}, want: "add --allow-anonymous-agents"},
-		{name: "robots with another broker", in: []string{"--mqtt-url=mqtts://b:8883", "--allow-anonymous-agents"}},
-		{name: "another broker that the network is believed for", in: []string{"--mqtt-url=mqtt://b:1883", "--robots=0"}, want: "--mqtt-url: the MQTT broker at mqtt://b:1883 is reached without TLS"},
-		{name: "another broker that the network is believed for by a flag", in: []string{"--mqtt-url=mqtt://b:1883", "--robots=0", "--allow-plaintext-broker"}},
-		{name: "another broker on this machine", in: []string{"--mqtt-url=mqtt://127.0.0.1:1883", "--robots=0"}},
-		{name: "a broker that knows no robots", in: []string{"--without=server,robots"}, want: "--without=server: the broker cannot tell robots apart"},
-		{name: "a broker for everybody", in: []string{"--without=server,robots", "--allow-anonymous-agents"}},
-		{name: "a certificate that ends at once", in: []string{"--robot-certificate-duration=1s"}, want: "--robot-certificate-duration=1s"},
+		{name: "no flags"},
+		{name: "an unknown part", in: []string{"--without=etcd"}, want: "--without=etcd: no such part"},
+		{name: "robots without a broker", in: []string{"--without=broker"}, want: "set --mqtt-url"},
+		{name: "robots with an external broker need --allow-anonymous-agents", in: []string{"--mqtt-url=mqtts://b:8883"}, want: "add --allow-anonymous-agents"},
+		{name: "robots with an external broker", in: []string{"--mqtt-url=mqtts://b:8883", "--allow-anonymous-agents"}},
+		{name: "an external broker without TLS", in: []string{"--mqtt-url=mqtt://b:1883", "--robots=0"}, want: "--mqtt-url: the MQTT broker at mqtt://b:1883 is reached without TLS"},
+		{name: "an external broker without TLS that a flag allows", in: []string{"--mqtt-url=mqtt://b:1883", "--robots=0", "--allow-plaintext-broker"}},
+		{name: "an external broker without TLS on this machine", in: []string{"--mqtt-url=mqtt://127.0.0.1:1883", "--robots=0"}},
+		{name: "a broker without the server", in: []string{"--without=server,robots"}, want: "--without=server: the broker cannot authenticate robots"},
+		{name: "a broker without the server for anonymous agents", in: []string{"--without=server,robots", "--allow-anonymous-agents"}},
+		{name: "a certificate duration that is too short", in: []string{"--robot-certificate-duration=1s"}, want: "--robot-certificate-duration=1s"},
 		{name: "neither a broker nor clients of one", in: []string{"--without=broker,server", "--robots=0"}},
 		{name: "too many robots", in: []string{"--robots=1001"}, want: "--robots=1001"},
-		{name: "less than no robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
-		{name: "a port beyond the last", in: []string{"--secure-port=65536"}, want: "--secure-port=65536"},
+		{name: "a negative number of robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
+		{name: "a port that is too large", in: []string{"--secure-port=65536"}, want: "--secure-port=65536"},
 		{name: "a name as bind address", in: []string{"--bind-address=localhost"}, want: "must be an IP address"},
 		{name: "an IPv6 bind address", in: []string{"--bind-address=::1"}},
 		{name: "an MQTT address without a port", in: []string{"--mqtt-address=127.0.0.1"}, want: "--mqtt-address=127.0.0.1: must be host:port"},
-		{name: "metrics switched off", in: []string{"--metrics-address="}},
-		{name: "a silence of nothing", in: []string{"--offline-after=0s"}, want: "--offline-after=0s: must be more than nothing"},
-		{name: "a node of another size", in: []string{"--node-capacity=cpu=8,memory=32Gi,nvidia.com/gpu=1"}},
-		{name: "a size that is none", in: []string{"--node-capacity=cpu=much"}, want: "--node-capacity=cpu=much: must be a resource and a quantity"},
-		{name: "a range that is none", in: []string{"--pod-range=10.0.0.1"}, want: "--pod-range=10.0.0.1: must be an IPv4 range"},
-		{name: "an archive elsewhere", in: []string{"--archive=postgres://archive@db/history", "--archive-max-age=2160h"}},
+		{name: "disabled metrics", in: []string{"--metrics-address="}},
+		{name: "an offline period of 0", in: []string{"--offline-after=0s"}, want: "--offline-after=0s: must be positive"},
+		{name: "a node with another capacity", in: []string{"--node-capacity=cpu=8,memory=32Gi,nvidia.com/gpu=1"}},
+		{name: "an invalid capacity", in: []string{"--node-capacity=cpu=much"}, want: "--node-capacity=cpu=much: must be a resource and a quantity"},
+		{name: "an invalid pod range", in: []string{"--pod-range=10.0.0.1"}, want: "--pod-range=10.0.0.1: must be an IPv4 range"},
+		{name: "an archive in PostgreSQL", in: []string{"--archive=postgres://archive@db/history", "--archive-max-age=2160h"}},
 		{name: "no archive", in: []string{"--archive=none"}},
-		{name: "an archive that is none", in: []string{"--archive=off"}, want: "--archive: archive: must be sqlite:PATH"},
-		{name: "an archive that keeps less than nothing", in: []string{"--archive-max-bytes=-1"}, want: "--archive-max-bytes=-1: must be 0"},
+		{name: "an invalid archive address", in: []string{"--archive=off"}, want: "--archive: archive: must be sqlite:PATH"},
+		{name: "a negative archive size", in: []string{"--archive-max-bytes=-1"}, want: "--archive-max-bytes=-1: must be 0"},
 		{name: "no data directory", in: []string{"--data-dir="}, want: "--data-dir"},
 		{name: "reports the first of two mistakes", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--robots=-1"},
 		{name: "reports the second of two mistakes", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--secure-port=-1"},

@@ -12,16 +12,16 @@ import (
 // HTTP. The zero value is not ready.
 type probes struct {
 	program.Health
-	begun atomic.Bool
+	started atomic.Bool
 }
 
 // markStarted is called when the caches are filled and all checks have been added.
-func (p *probes) markStarted() { p.begun.Store(true) }
+func (p *probes) markStarted() { p.started.Store(true) }
 
 // checkReady returns nil if all checks pass. If a robot registered before the server is subscribed
 // to the broker, it would retry only seconds later.
 func (p *probes) checkReady(ctx context.Context) error {
-	if !p.begun.Load() {
+	if !p.started.Load() {
 		return errors.New("caches are not filled yet")
 	}
 	return p.Ready(ctx)

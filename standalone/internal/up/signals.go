@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second signal calls
+// withSignals returns a context that ends with the first SIGINT or SIGTERM. The second signal calls
 // exit, for users who do not want to wait. The returned function stops the handling of signals.
-func untilSignal(ctx context.Context, exit func(code int)) (context.Context, func()) {
+func withSignals(ctx context.Context, exit func(code int)) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -9,7 +9,7 @@ import (
 
 func TestUntilSignal_SecondSignalExits(t *testing.T) {
 	exited := make(chan int, 1)
-	ctx, release := untilSignal(t.Context(), func(code int) { exited <- code })
+	ctx, release := withSignals(t.Context(), func(code int) { exited <- code })
 	defer release()
 
 	raise(t, syscall.SIGINT)

@@ -17,7 +17,7 @@ func printSummary(w io.Writer, s State, link string) {
 		{"kubeconfig", s.Kubeconfig},
 		{"MQTT", s.MQTTURL},
 		{"MQTT with TLS", s.MQTTSURL},
-		{"join at", s.JoinURL},
+		{"join API", s.JoinURL},
 		{"metrics", s.MetricsURL},
 		{"console", s.ConsoleURL},
 		{"robots", strings.Join(s.Robots, " ")},
@@ -29,7 +29,7 @@ func printSummary(w io.Writer, s State, link string) {
 	}
 	t.Flush()
 	if link != "" {
-		fmt.Fprintf(w, "\nSee it all in a browser; this link signs one in, once, within the hour:\n  %s\n", link)
+		fmt.Fprintf(w, "\nOpen the console in a browser; this link signs in one browser and is valid for an hour:\n  %s\n", link)
 	}
 	fmt.Fprintf(w, `
 Try, in another terminal:
@@ -37,9 +37,9 @@ Try, in another terminal:
   k8s4r kubectl get robots
   k8s4r run -- echo hello
 
-More robots join by the line that this prints:
+To let another robot join, run there the command that this prints:
   k8s4r token create
 
-Ctrl-C stops everything; the next "k8s4r up" resumes.
+Ctrl-C stops everything; the next "k8s4r up" continues with the same data.
 `, s.Kubeconfig)
 }

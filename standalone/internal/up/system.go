@@ -82,8 +82,8 @@ func (s *system) openPorts() error {
 	if s.opts.includesPart(partBroker) && s.opts.listensPlain() {
 		errs = append(errs, port.Check(s.opts.mqttAddress, "mqtt-address"))
 	}
-	if s.opts.usesTrust() {
-		errs = append(errs, port.Check(s.opts.mqttsListen(), "mqtts-address"))
+	if s.opts.authenticatesRobots() {
+		errs = append(errs, port.Check(s.opts.mqttsListenAddress(), "mqtts-address"))
 	}
 	if s.opts.metricsAddress != "" {
 		open(&s.metrics, s.opts.metricsAddress, "metrics-address")
@@ -92,7 +92,7 @@ func (s *system) openPorts() error {
 		open(&s.webhook, s.opts.webhookAddress, "webhook-address")
 	}
 	if s.opts.includesPart(partServer) {
-		open(&s.logs, s.opts.logsListen(), "logs-address")
+		open(&s.logs, s.opts.logsListenAddress(), "logs-address")
 	}
 	if s.opts.includesPart(partConsole) {
 		open(&s.console, s.opts.consoleAddress, "console-address")
@@ -117,12 +117,12 @@ func (s *system) addCluster() error {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	s.kubeconfig, s.client = path, client
-	s.group.Add("definitions", install.New(config.FS, client, s.sayForeign))
+	s.group.Add("definitions", install.New(config.FS, client, s.warnUnchanged))
 	return nil
 }
 
-// sayForeign logs a definition of another program that is left unchanged.
-func (s *system) sayForeign(what string) { s.terminal.Warn(what) }
+// warnUnchanged logs a definition of another program that is left unchanged.
+func (s *system) warnUnchanged(what string) { s.terminal.Warn(what) }
 
 func (s *system) embedCluster() error {
 	cp, err := controlplane.New(controlplane.Config{Dir: s.dir.Path, Listener: s.api})
@@ -133,7 +133,7 @@ func (s *system) embedCluster() error {
 	s.group.Add("etcd", cp.Etcd)
 	s.group.Add("kube-apiserver", cp.APIServer)
 	// Before the garbage collector: it discovers new kinds only twice a minute.
-	s.group.Add("definitions", install.New(config.FS, cp.Client, s.sayForeign))
+	s.group.Add("definitions", install.New(config.FS, cp.Client, s.warnUnchanged))
 	s.group.Add("kube-controllers", cp.ControllerManager)
 	s.kubelet = cp.Kubelet
 	if s.opts.includesPart(partNode) {

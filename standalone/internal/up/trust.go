@@ -26,8 +26,8 @@ import (
 // secureBroker configures the broker to authenticate robots, if this process runs a server with
 // their identities.
 func (s *system) secureBroker(cfg *broker.Config) (err error) {
-	s.sayWhatIsOpen()
-	if !s.opts.usesTrust() {
+	s.warnInsecureFlags()
+	if !s.opts.authenticatesRobots() {
 		return nil
 	}
 	if s.authority, err = ca.OpenManaged(s.dir.Join("pki", "robots")); err != nil {
@@ -36,27 +36,27 @@ func (s *system) secureBroker(cfg *broker.Config) (err error) {
 	s.authority.SetRobotLifetime(s.opts.certificates)
 	s.registry = brokerauth.NewRegistry(brokerauth.Config{AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous})
 	cfg.Authenticator, cfg.OnRefused = s.registry, s.registry.ReportRefusal
-	cfg.TLSListen, cfg.TLS = s.opts.mqttsListen(), s.authority.BrokerTLSConfig(s.listHosts()...)
+	cfg.TLSListen, cfg.TLS = s.opts.mqttsListenAddress(), s.authority.BrokerTLSConfig(s.listHosts()...)
 	return nil
 }
 
-// sayWhatIsOpen logs the risk of each flag that allows insecure connections.
-func (s *system) sayWhatIsOpen() {
+// warnInsecureFlags logs the risk of each flag that allows insecure connections.
+func (s *system) warnInsecureFlags() {
 	if s.opts.externalBroker().IsPlaintextBroker() {
-		s.terminal.Warn("--allow-plaintext-broker: whoever is on the way to the broker can run commands on robots, and speak for any of them", "broker", s.opts.mqttURL)
+		s.terminal.Warn("--allow-plaintext-broker: attackers on the network between this machine and the broker can run commands on robots and act as any robot", "broker", s.opts.mqttURL)
 	}
 	if s.opts.allowLegacy {
-		s.terminal.Warn("--allow-legacy-agents: agents of the document prove nothing; whoever reaches the broker can speak for any of them", "address", s.opts.mqttAddress)
+		s.terminal.Warn("--allow-legacy-agents: legacy agents are not authenticated; clients that reach the broker can act as any of them", "address", s.opts.mqttAddress)
 	}
 	if s.opts.allowAnonymous {
-		s.terminal.Warn("--allow-anonymous-agents: whoever reaches the broker can run commands on robots that prove nothing, and read what all are told", "address", s.opts.mqttAddress)
+		s.terminal.Warn("--allow-anonymous-agents: clients that reach the broker can run commands on robots that are not authenticated, and read the messages to all robots", "address", s.opts.mqttAddress)
 	}
 }
 
 // listHosts returns the names and addresses by which robots reach this machine.
 func (s *system) listHosts() []string {
 	all := []string{"localhost", "127.0.0.1", "::1"}
-	for _, host := range []string{s.opts.advertise, hostOf(s.opts.mqttsListen())} {
+	for _, host := range []string{s.opts.advertise, hostPart(s.opts.mqttsListenAddress())} {
 		if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(all, host) {
 			all = append(all, host)
 		}
@@ -64,7 +64,7 @@ func (s *system) listHosts() []string {
 	return all
 }
 
-func hostOf(address string) string {
+func hostPart(address string) string {
 	host, _, _ := net.SplitHostPort(address)
 	return host
 }
@@ -135,7 +135,7 @@ func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 	}
 	file := s.dir.Join("pki", "robot-token")
 	if err := s.writeToken(ctx, file); err != nil {
-		return nil, fmt.Errorf("token of the robots of this machine: %w", err)
+		return nil, fmt.Errorf("create join token for the robots on this machine: %w", err)
 	}
 	local := url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.logs.Addr().(*net.TCPAddr).Port))}
 	return []string{
@@ -144,17 +144,17 @@ func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-// tokenLife is longer than the start of any number of robots.
-const tokenLife = time.Hour
+// tokenLifetime is longer than the start of any number of robots.
+const tokenLifetime = time.Hour
 
 // writeToken creates a join token, unless all robots have joined.
 func (s *system) writeToken(ctx context.Context, file string) error {
-	if s.haveJoined(file) {
+	if s.haveRobotsJoined(file) {
 		return nil
 	}
 	n := len(s.opts.robotIDs())
 	token, text := jointoken.NewToken(jointoken.Token{
-		Expires: time.Now().Add(tokenLife), Uses: n, Robots: "robot-*", Namespace: s.opts.robotNamespace,
+		Expires: time.Now().Add(tokenLifetime), Uses: n, Robots: "robot-*", Namespace: s.opts.robotNamespace,
 	})
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -170,8 +170,8 @@ func (s *system) writeToken(ctx context.Context, file string) error {
 	return datadir.WriteFile(file, []byte(text+"\n"))
 }
 
-// haveJoined reports whether there was a token and each robot has a certificate.
-func (s *system) haveJoined(tokenFile string) bool {
+// haveRobotsJoined reports whether there was a token and each robot has a certificate.
+func (s *system) haveRobotsJoined(tokenFile string) bool {
 	files := []string{tokenFile}
 	for _, id := range s.opts.robotIDs() {
 		files = append(files, s.dir.Join("robots", id, "identity", "certificate.pem"))

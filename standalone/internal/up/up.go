@@ -25,17 +25,17 @@ func NewCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run the whole of K8s4r on this machine",
-		Long: `Runs a Kubernetes API server with its etcd, an MQTT broker, K8s4r's manager and
-server in one process, and some robots beside it. Everything is kept in one
-directory; the next start resumes where this one ended, however it ended.`,
+		Short: "Run all of K8s4r on this machine",
+		Long: `Runs a Kubernetes API server with its etcd, an MQTT broker, and K8s4r's manager,
+server and console in one process, and some robots as child processes. All data
+is in one directory; the next start continues with it, also after a crash.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
 				return err
 			}
-			ctx, release := untilSignal(cmd.Context(), os.Exit)
+			ctx, release := withSignals(cmd.Context(), os.Exit)
 			defer release()
 			return runUp(ctx, o, stdout, stderr)
 		},
@@ -64,9 +64,9 @@ func runIn(ctx context.Context, dir *datadir.Dir, o options, stdout, stderr io.W
 	s.group.Started = func(name string, took time.Duration) {
 		fmt.Fprintf(stderr, "%-20s ready after %s\n", name, took.Round(10*time.Millisecond))
 	}
-	lived := runSystem(ctx, s, stdout)
+	result := runSystem(ctx, s, stdout)
 	fmt.Fprintln(stderr, "stopping")
-	return errors.Join(lived, stopSystem(s))
+	return errors.Join(result, stopSystem(s))
 }
 
 // runSystem starts the system and blocks until it is stopped, which returns nil, or until a part of
@@ -88,7 +88,7 @@ func runSystem(ctx context.Context, s *system, stdout io.Writer) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-s.group.Died():
+	case err := <-s.group.Failed():
 		return err
 	}
 }

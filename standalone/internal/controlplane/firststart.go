@@ -13,10 +13,10 @@ import (
 // firstSegment is the name of the first file of a log.
 const firstSegment = "0000000000000000-0000000000000000.wal"
 
-// removeUnborn removes an etcd member that was killed during its first start. Its log exists but
-// has no committed entry, so etcd would treat it as an existing member and wait for an election
+// removeUnusedMember removes an etcd member that was killed during its first start. Its log exists
+// but has no committed entry, so etcd would treat it as an existing member and wait for an election
 // forever. The member cannot contain data yet.
-func removeUnborn(dir string) error {
+func removeUnusedMember(dir string) error {
 	log := filepath.Join(dir, "member", "wal")
 	segments, err := filepath.Glob(filepath.Join(log, "*.wal"))
 	if err != nil || len(segments) != 1 || filepath.Base(segments[0]) != firstSegment {
@@ -29,7 +29,7 @@ func removeUnborn(dir string) error {
 	_, state, _, err := w.ReadAll()
 	_ = w.Close() // closing a log that was opened for reading always returns an error
 	if err != nil || state.Commit > 0 {
-		return nil //nolint:nilerr // a damaged log is etcd's to mend, or to complain about
+		return nil //nolint:nilerr // etcd repairs a damaged log or reports it
 	}
 	return os.RemoveAll(filepath.Join(dir, "member"))
 }

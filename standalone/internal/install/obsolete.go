@@ -33,7 +33,7 @@ func (m *Manifests) deleteObsolete(ctx context.Context) error {
 			if err := m.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())}); err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("delete %s %s of another version: %w", kind, o.GetName(), err)
 			}
-			m.say(fmt.Sprintf("%s %s is of another version of K8s4r, and was deleted", kind, o.GetName()))
+			m.report(fmt.Sprintf("deleted %s %s, which was installed by another version of K8s4r", kind, o.GetName()))
 		}
 	}
 	return nil
