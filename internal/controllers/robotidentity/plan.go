@@ -117,12 +117,15 @@ func (p *plan) planConflict() {
 	switch same := isSameMachine(accepted.Machine, requested.Machine); {
 	case requested.Key == accepted.Key && same:
 		if meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionIdentityConflict) != nil {
-			p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "the last request came from the robot's own machine and key")
+			p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict,
+				"the last request came from the robot's own machine and key")
 		}
 	case same:
-		p.setConflict(v1alpha1.ReasonReimaged, fmt.Sprintf("the robot has presented a new key, for example after a reinstallation; to accept the key, run: k8s4r robot approve %s", p.robot.Name))
+		p.setConflict(v1alpha1.ReasonReimaged, fmt.Sprintf(
+			"the robot has presented a new key, for example after a reinstallation; to accept the key, run: k8s4r robot approve %s", p.robot.Name))
 	default:
-		p.setConflict(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) requested the identity of this robot; give it a robot id of its own or, if it replaces this machine, run: k8s4r robot approve %s",
+		p.setConflict(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) requested the identity of this robot; "+
+			"give it a robot id of its own or, if it replaces this machine, run: k8s4r robot approve %s",
 			requested.Hostname, requested.Address, p.robot.Name))
 	}
 }

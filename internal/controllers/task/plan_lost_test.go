@@ -401,6 +401,19 @@ func TestPlan_WaitsForEachDeletedRobot(t *testing.T) {
 	}
 }
 
+func TestPlan_ForgetsMissingRobotThatIsBack(t *testing.T) {
+	w := newInput(lifecycle.TaskPending, reserved, stopAfter(time.Minute), otherAttemptOn(nil))
+	w.Task.Status = *Plan(noon, w).Status
+	if at := w.Task.Status.Attempts[0].RobotMissingSince; at == nil || !at.Time.Equal(noon) {
+		t.Errorf("robotMissingSince is %v, want %s", at, noon)
+	}
+	w.OtherAttempts[0].Robot = robotSeenAt(lifecycle.RobotOffline, noon)
+	got := Plan(noon.Add(time.Second), w).Status
+	if got.Attempts[0].RobotMissingSince != nil || meta.FindStatusCondition(got.Conditions, ConditionRobotReachable) != nil {
+		t.Errorf("attempts %+v, conditions %+v", got.Attempts, got.Conditions)
+	}
+}
+
 func TestPlan_CountsLaterLossFromItsOwnTime(t *testing.T) {
 	w := newInput(lifecycle.TaskRunning, robotDeleted, condition(ConditionRobotReachable, time.Hour, "deleted", metav1.ConditionFalse))
 	s := Plan(noon, w)

@@ -68,7 +68,8 @@ func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
 		c.Recorder.Eventf(g, nil, corev1.EventTypeNormal, actions.Rollout, "Update", "%s", rolled.Message)
 	}
 	for _, robot := range actions.BlockedRobots {
-		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "too many tasks of the group failed on robot %s; it gets no more of them", robot)
+		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run",
+			"too many tasks of the group failed on robot %s; it gets no more of them", robot)
 	}
 }
 
