@@ -60,7 +60,7 @@ var carriers = map[string]func(task string) string{
 }
 
 const (
-	harmless = `{name: ok, driver: exec, user: 'nobody', config: {execConfig: {command: x}}}`
+	harmless = `{name: ok, driver: exec, user: '1000', config: {execConfig: {command: x}}}`
 	other    = `{name: other, driver: exec, config: {execConfig: {command: x}}}`
 )
 

@@ -17,7 +17,7 @@ const (
 // store: the container runtime's default is 64 MB.
 func addSharedMemory(n *node, pod *corev1.Pod) {
 	ray := &pod.Spec.Containers[0]
-	if _, elsewhere := n.params[paramPlasma]; elsewhere || mountAt(ray, sharedMemoryPath) != nil {
+	if _, set := n.params[paramPlasma]; set || mountAt(ray, sharedMemoryPath) != nil {
 		return
 	}
 	source := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
