@@ -177,7 +177,7 @@ func (t *eventSender) nextEvent(ctx context.Context) (*watch.Event, error) {
 
 // sendEvent sends the event if it matches the filter and the client may see it.
 func (t *eventSender) sendEvent(ctx context.Context, w *flusher, e *watch.Event) error {
-	if !t.filter.Match(e) {
+	if !t.filter.Matches(e) {
 		return nil
 	}
 	if e.Type == watch.Resync {

@@ -39,13 +39,13 @@ func Describe(o client.Object) *Row {
 	return nil
 }
 
-// Same reports whether two versions of an object look the same to users. It ignores measured
+// LooksEqual reports whether two versions of an object look the same to users. It ignores measured
 // values such as resource usage, which change all the time and are read on demand.
-func Same(a, b client.Object) bool {
+func LooksEqual(a, b client.Object) bool {
 	return equality.Semantic.DeepEqual(visibleCopy(a), visibleCopy(b))
 }
 
-// visibleCopy returns a shallow copy of an object without the fields that Same ignores.
+// visibleCopy returns a shallow copy of an object without the fields that LooksEqual ignores.
 func visibleCopy(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.Job:

@@ -135,7 +135,7 @@ func TestSeverities_MatchStates(t *testing.T) {
 }
 
 // Measured values do not count as a difference; all other fields do.
-func TestSame_IgnoresMeasuredValues(t *testing.T) {
+func TestLooksEqual_IgnoresMeasuredValues(t *testing.T) {
 	task, robot, cluster := &v1alpha1.Task{}, &v1alpha1.Robot{}, &rayv1.RayCluster{}
 	robot.Status.DeviceInfo = &v1alpha1.DeviceInfo{CPU: &v1alpha1.CPU{LogicalCores: 4}}
 	for _, c := range []struct {
@@ -167,7 +167,7 @@ func TestSame_IgnoresMeasuredValues(t *testing.T) {
 	} {
 		t2, r2, c2 := task.DeepCopy(), robot.DeepCopy(), cluster.DeepCopy()
 		c.change(t2, r2, c2)
-		if got := Same(task, t2) && Same(robot, r2) && Same(cluster, c2); got != c.same {
+		if got := LooksEqual(task, t2) && LooksEqual(robot, r2) && LooksEqual(cluster, c2); got != c.same {
 			t.Errorf("%s: same %v, want %v", c.name, got, c.same)
 		}
 	}

@@ -14,7 +14,7 @@ func diffEvents(old, item *Item, at time.Time) []Event {
 		return []Event{changeEvent(nil, item, at)}
 	case old.Row.UID != item.Row.UID: // its removal was missed
 		return []Event{removalEvent(old, objectVersion(item.Object), at), changeEvent(nil, item, at)}
-	case old.Row.ResourceVersion == item.Row.ResourceVersion || row.Same(old.Object, item.Object):
+	case old.Row.ResourceVersion == item.Row.ResourceVersion || row.LooksEqual(old.Object, item.Object):
 		return nil
 	}
 	return []Event{changeEvent(old, item, at)}

@@ -108,9 +108,9 @@ type Filter struct {
 	Job, Flow string
 }
 
-// Match reports whether the filter selects the event. A Resync matches every filter for its kind.
+// Matches reports whether the filter selects the event. A Resync matches every filter for its kind.
 // A Refresh, which has no name, matches every name.
-func (f Filter) Match(e *Event) bool {
+func (f Filter) Matches(e *Event) bool {
 	if e.Type == Resync {
 		return f.Kind == "" || e.Kind == "" || f.Kind == e.Kind
 	}

@@ -256,17 +256,17 @@ func TestFilterMatch_SelectsEvents(t *testing.T) {
 		{Filter{Job: "k"}, false},
 		{Filter{Flow: "g"}, false},
 	} {
-		if got := c.f.Match(e); got != c.want {
+		if got := c.f.Matches(e); got != c.want {
 			t.Errorf("%+v: %v", c.f, got)
 		}
 	}
 	many := &Event{Type: Changed, Kind: row.Tasks, Namespace: "n", Refresh: 2, Row: &row.Row{Job: "j"}}
-	if !(Filter{Name: "t"}).Match(many) || (Filter{Namespace: "o"}).Match(many) || (Filter{Job: "k"}).Match(many) {
-		t.Error("a refresh is for all who look at a task of its job")
+	if !(Filter{Name: "t"}).Matches(many) || (Filter{Namespace: "o"}).Matches(many) || (Filter{Job: "k"}).Matches(many) {
+		t.Error("a refresh matches filters for any task of its job only")
 	}
 	marker := &Event{Type: Resync, Kind: row.Tasks}
-	if !(Filter{Namespace: "n", Name: "x"}).Match(marker) || (Filter{Kind: row.Jobs}).Match(marker) || !(Filter{Kind: row.Jobs}).Match(&Event{Type: Resync}) {
-		t.Error("a resync is for all who look at its kind")
+	if !(Filter{Namespace: "n", Name: "x"}).Matches(marker) || (Filter{Kind: row.Jobs}).Matches(marker) || !(Filter{Kind: row.Jobs}).Matches(&Event{Type: Resync}) {
+		t.Error("a resync matches all filters for its kind only")
 	}
 }
 
