@@ -69,10 +69,10 @@ func TestScheduler_UsesSharedRobots(t *testing.T) {
 	runCases(t, "share", s.namespace, []testCase[*space]{
 		{"a job waits until a robot is shared with its namespace, and runs there", usesASharedRobot},
 		{"running tasks continue when their robot is no longer shared, and no new ones start", endsSharing},
-		{"all namespaces share the capacity of a robot", sharesTheRoom},
+		{"all namespaces share the capacity of a robot", sharesCapacity},
 		{"a drained robot stops the tasks of all namespaces", drainsForAll},
 		{"a system job covers the robots that are shared with it", coversSharedRobots},
-		{"a robot with the same id does not replace one that is not shared", sharesNoTwin},
+		{"a robot with the same id does not replace one that is not shared", ignoresRobotWithSameID},
 	})
 }
 
@@ -130,7 +130,7 @@ func endsSharing(s *space) {
 	s.awaitTask("j-g-0-t", lifecycle.TaskCompleted)
 	s.report("j-g-1-t", lifecycle.TaskAttemptFailed)
 	t := s.awaitTask("j-g-1-t", lifecycle.TaskPending)
-	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Interrupted on ends-a: it is no longer shared with namespace "+s.name {
+	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Interrupted on ends-a: the robot is no longer shared with namespace "+s.name {
 		s.Errorf("%+v", t.Status)
 	}
 	s.awaitWhy("j-g-1-t", noneOfOurs)
@@ -139,7 +139,7 @@ func endsSharing(s *space) {
 	s.awaitJob("j", lifecycle.JobCompleted)
 }
 
-func sharesTheRoom(s *space) {
+func sharesCapacity(s *space) {
 	fleet := s.fleet()
 	fleet.limited("1", "room-a")
 	fleet.share("room-a", s, true)
@@ -246,7 +246,7 @@ func (s *space) covers(robots ...string) {
 	})
 }
 
-func sharesNoTwin(s *space) {
+func ignoresRobotWithSameID(s *space) {
 	fleet := s.fleet()
 	fleet.robots("id-a")
 	r := &v1alpha1.Robot{ObjectMeta: metaOf(s, "id-a"), Spec: v1alpha1.RobotSpec{RobotID: "id-a"}}
