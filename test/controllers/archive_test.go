@@ -50,7 +50,7 @@ func historyAt(t *testing.T, address string) *archive.Store {
 	return store
 }
 
-// TestArchive proves with a real API server what becomes of objects where an archive is kept.
+// TestArchive checks with a real API server how objects are archived and deleted.
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
@@ -61,7 +61,7 @@ func TestArchive(t *testing.T) {
 		run  func(*history)
 	}{
 		{"an ended job is archived with all of its tasks, and has the condition", archivesAJob},
-		{"a job is deleted after its ttl, and stays in the archive", outlivesItsTTL},
+		{"a job is deleted after its ttl, and stays in the archive", deletesAfterTTL},
 		{"a ttl that is set after the end deletes the job", takesALateTTL},
 		{"a requeued job is archived again before it is deleted", archivesTheSecondEnd},
 		{"a job that is deleted while running is archived with its last state", archivesWhatIsDeleted},
@@ -75,7 +75,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// brief makes a job of one group that goes by its ttl, in seconds. Below zero: it stays.
+// brief creates a job of one group with a ttl in seconds. If negative, it has none.
 func (h *history) brief(name string, ttl int32, count int32) *v1alpha1.Job {
 	h.Helper()
 	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: h.name, Name: name}}
@@ -102,7 +102,7 @@ func (h *history) awaitArchived(name string) *v1alpha1.Job {
 	return &j
 }
 
-// awaitGone waits until an object is removed.
+// awaitGone waits until an object is deleted.
 func (h *history) awaitGone(o client.Object) {
 	h.Helper()
 	testkit.Eventually(h, 60*time.Second, o.GetName()+" is gone", func() bool {
@@ -149,7 +149,7 @@ func archivesAJob(h *history) {
 	h.checkArchivedOnce(string(j.UID), 5)
 }
 
-func outlivesItsTTL(h *history) {
+func deletesAfterTTL(h *history) {
 	h.robots("out-a")
 	h.server(succeed)
 	j := h.brief("j", 0, 3)

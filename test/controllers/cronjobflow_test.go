@@ -30,7 +30,7 @@ func TestCronJobFlow(t *testing.T) {
 	}{
 		{"a flow is created once, and owned by its schedule", createsAFlow},
 		{"an invalid schedule sets a condition and records an event", reportsInvalidSchedule},
-		{"admission rejects invalid specs", refusesAtAdmission},
+		{"admission rejects invalid specs", rejectsInvalidSpecs},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns := fmt.Sprintf("cron-%d", i)
@@ -120,7 +120,7 @@ func reportsInvalidSchedule(t *testing.T, s *system, ns string) {
 	})
 }
 
-func refusesAtAdmission(t *testing.T, s *system, ns string) {
+func rejectsInvalidSpecs(t *testing.T, s *system, ns string) {
 	for _, row := range []struct {
 		name   string
 		change func(*cronv1.CronJobFlow)

@@ -57,7 +57,7 @@ func TestEvents_MissNothingAcrossRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := watch.Config{API: cfg, Log: logr.Discard()}
-	w, stop := runWorld(t, config)
+	w, stop := runStore(t, config)
 	for _, k := range row.Kinds {
 		if !w.Has(k) {
 			t.Errorf("%s are not watched", k)
@@ -75,7 +75,7 @@ func TestEvents_MissNothingAcrossRestarts(t *testing.T) {
 		had := r.received
 		r.follow(w, func() bool { return r.received >= had+between })
 		stop()
-		w, stop = runWorld(t, config)
+		w, stop = runStore(t, config)
 	}
 	r.follow(w, func() bool { return r.lists == restarts })
 	close(enough)
@@ -111,7 +111,7 @@ func compareStates(known, all []seen) error {
 	return errors.New("the removal is missing")
 }
 
-func runWorld(t *testing.T, config watch.Config) (*watch.Store, func()) {
+func runStore(t *testing.T, config watch.Config) (*watch.Store, func()) {
 	t.Helper()
 	w, err := watch.New(config)
 	if err != nil {
@@ -229,7 +229,7 @@ func live(t *testing.T, c client.Client, namespace, name string, enough <-chan s
 	})
 }
 
-// wayIn is a way to the API server that can be shut.
+// wayIn is a connection to the API server that can be cut.
 type wayIn struct {
 	mu    sync.Mutex
 	shut  bool
@@ -250,7 +250,7 @@ func (g *wayIn) dial(ctx context.Context, network, address string) (net.Conn, er
 	return c, err
 }
 
-// set shuts the gate, which cuts all connections, or opens it.
+// set cuts all connections, or allows new ones.
 func (g *wayIn) set(shut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,8 +262,8 @@ func (g *wayIn) set(shut bool) {
 }
 
 // TestEvents_ContinueAfterAPIServerRestarts checks that a stream continues after the API server has
-// lost its history of changes: what the objects record is sent in order, all differences are sent,
-// and also that there may have been more.
+// lost its history of changes: recorded changes and all differences are sent in order, with a note
+// that other changes may be missing.
 func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	t.Parallel()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
@@ -274,7 +274,7 @@ func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	var way wayIn
 	config := up.RESTConfig()
 	config.Dial = way.dial
-	w, _ := runWorld(t, watch.Config{API: config, Log: logr.Discard()})
+	w, _ := runStore(t, watch.Config{API: config, Log: logr.Discard()})
 	d := &digest{T: t, reader: w.Ring().Since(""), state: map[string]string{}}
 	done := &written{all: map[string][]seen{}}
 	c := testkit.NewClient(t, up.RESTConfig())
@@ -308,7 +308,7 @@ func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "everything is watched again", func() bool { return w.Live() == nil })
 }
 
-// digest is what a reader makes of tasks.
+// digest is the state of tasks that a reader derives from events.
 type digest struct {
 	*testing.T
 	reader   *watch.Reader
@@ -317,7 +317,7 @@ type digest struct {
 	resynced bool
 }
 
-// until reads on until enough is known.
+// until reads until enough returns true.
 func (d *digest) until(what string, enough func() bool) {
 	d.Helper()
 	d.since = nil
@@ -345,7 +345,7 @@ func (d *digest) until(what string, enough func() bool) {
 	}
 }
 
-// create makes a task and notes it.
+// create creates a task and records it.
 func create(t *testing.T, c client.Client, namespace, name string, done *written) *v1alpha1.Task {
 	t.Helper()
 	o := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

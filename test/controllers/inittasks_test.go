@@ -18,12 +18,12 @@ func TestInitTasks(t *testing.T) {
 	t.Parallel()
 	s := share(t, "fleet", fleetConfig)
 	runCases(t, "init", s.namespace, []testCase[*space]{
-		{"each replica runs its init tasks in order, and stops its daemons", goesThroughInitTasks},
+		{"each replica runs its init tasks in order, and stops its daemons", runsInitTasksInOrder},
 		{"a failed init task moves its replica, which starts again", movesWithItsInitTasks},
 		{"an init task that fails finally fails the tasks after it, and a requeue of failed tasks runs them", failsAfterAnInitTask},
 		{"a changed init task is rolled out to all replicas", rollsOutInitTasks},
 		{"each robot of a system job has init tasks that end", endsInitTasksOfASystemJob},
-		{"invalid init tasks are rejected with a message", refusesInitTasks},
+		{"invalid init tasks are rejected with a message", rejectsInitTasks},
 	})
 }
 
@@ -84,7 +84,7 @@ func (s *space) inTurn(t *v1alpha1.Task) lifecycle.TaskSignal {
 	return lifecycle.TaskSucceeded
 }
 
-func goesThroughInitTasks(s *space) {
+func runsInitTasksInOrder(s *space) {
 	s.robots("turn-a", "turn-b")
 	s.plays(s.inTurn)
 	s.job("j", withInit(3, "fetch side+ build", "run log+"))
@@ -187,7 +187,7 @@ func endsInitTasksOfASystemJob(s *space) {
 	}
 }
 
-func refusesInitTasks(s *space) {
+func rejectsInitTasks(s *space) {
 	s.jobOf(v1alpha1.JobTypeService, "live", nil, withInit(1, "fetch build", "run side+"))
 	swap := func(g *v1alpha1.TaskGroupDefinition) { slices.Reverse(g.InitTasks) }
 	for _, c := range []struct {

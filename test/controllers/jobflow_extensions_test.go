@@ -29,7 +29,7 @@ func TestJobFlow_BeyondVolcano(t *testing.T) {
 	runCases(t, "ours", s.flows, []testCase[*flows]{
 		{"a patch changes only its step", patches},
 		{"a step waits until a Pod responds to its probe", probes},
-		{"a probe of ended targets fails, also with an unknown task", probesInVain},
+		{"a probe of ended targets fails, also with an unknown task", failsProbes},
 		{"a step runs on robots", runsOnRobots},
 		{"a clean-up runs after a failure", cleansUp},
 		{"a step is retried automatically", retriesByItself},
@@ -39,7 +39,7 @@ func TestJobFlow_BeyondVolcano(t *testing.T) {
 		{"a suspended flow starts nothing", suspends},
 		{"an aborted Job suspends its flow", suspendsByAbort},
 		{"a canceled flow stops its Jobs and ends as Failed", cancelsAFlow},
-		{"outputs of Pods are passed to the next step", handsOutputsOn},
+		{"outputs of Pods are passed to the next step", passesOutputs},
 		{"a step whose when is false is skipped", skips},
 		{"a flow is deleted after its time to live", expiresAFlow},
 	})
@@ -89,7 +89,7 @@ func probes(s *flows) {
 	})
 }
 
-func probesInVain(s *flows) {
+func failsProbes(s *flows) {
 	probing := func(task string) flowv1.Flow {
 		f := after("b", "a")
 		f.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: task, Port: 80}}}
@@ -343,7 +343,7 @@ func cancelsAFlow(s *flows) {
 	s.only("f-a")
 }
 
-func handsOutputsOn(s *flows) {
+func passesOutputs(s *flows) {
 	b := after("b", "a")
 	b.Params = map[string]string{"best": "$(flows.a.outputs.accuracy)"}
 	t := podTemplate(s.name, "b")

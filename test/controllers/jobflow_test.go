@@ -27,7 +27,7 @@ func TestJobFlow(t *testing.T) {
 	t.Parallel()
 	s := share(t, "flows", flowsOnly)
 	runCases(t, "flow", s.flows, []testCase[*flows]{
-		{"invalid flows are rejected", refusesNonsense},
+		{"invalid flows are rejected", rejectsInvalidFlows},
 		{"steps without dependencies are created at once", createsRoots},
 		{"a dependant waits until all of its targets have exactly completed", waitsForAll},
 		{"a diamond runs side by side and joins", runsADiamond},
@@ -43,12 +43,12 @@ func TestJobFlow(t *testing.T) {
 		{"deleting a flow deletes its Jobs", deletesAll},
 		{"two flows share templates and nothing else", sharesTemplates},
 		{"a changed template affects only later Jobs", changesATemplate},
-		{"a missing template delays only its step, until it is created", missesATemplate},
+		{"a missing template delays only its step, until it is created", waitsForATemplate},
 		{"a finished Job that is deleted is not run again", keepsWhatFinished},
-		{"a Job that ends and is deleted at once has ended", seesTheLastWord},
+		{"a Job that ends and is deleted at once has ended", recordsTheEnd},
 		{"a Job that is deleted before its end fails its step, unless that is retried", losesAJob},
-		{"a Job of another owner with the same name blocks only its step", meetsAnother},
-		{"a recreated flow does not adopt the Jobs of the previous one", isMadeAnew},
+		{"a Job of another owner with the same name blocks only its step", reportsNameTaken},
+		{"a recreated flow does not adopt the Jobs of the previous one", doesNotAdoptOldJobs},
 		{"flows with duplicates, removed steps or no steps end", endsOddFlows},
 		{"a cycle and an undefined target set a condition, and can be fixed", recoversFromCycle},
 		{"a failed flow still updates the states of its Jobs", reportsAfterFailure},
@@ -63,13 +63,13 @@ func TestJobFlow_AfterRestarts(t *testing.T) {
 	t.Parallel()
 	s := start(t, flowsOnly)
 	runCasesInTurn(t, "restarted", s.flows, []testCase[*flows]{
-		{"a flow whose Jobs ended while no manager ran succeeds", endsUnseen},
-		{"a restarted manager continues and creates nothing twice", carriesOn},
+		{"a flow whose Jobs ended while no manager ran succeeds", endsWithoutManager},
+		{"a restarted manager continues and creates nothing twice", continuesAfterRestart},
 	})
 	t.Run("several workers", func(t *testing.T) { testSeveralWorkers(t, s) })
 }
 
-func refusesNonsense(s *flows) {
+func rejectsInvalidFlows(s *flows) {
 	err := s.Create(s.Context(), &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}, Spec: flowv1.JobFlowSpec{JobRetainPolicy: "burn"}})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.jobRetainPolicy") {
 		s.Errorf("an unknown policy: %v", err)
@@ -191,7 +191,7 @@ func runsADiamond(s *flows) {
 	}
 }
 
-func endsUnseen(s *flows) {
+func endsWithoutManager(s *flows) {
 	s.stop()
 	f := s.flow("f", steps(after("a"), after("b", "a")))
 	for _, name := range []string{"a", "b"} {
@@ -477,7 +477,7 @@ func changesATemplate(s *flows) {
 	}
 }
 
-func missesATemplate(s *flows) {
+func waitsForATemplate(s *flows) {
 	s.template("a", "b")
 	s.bare("known", steps(after("a"), after("b"))) // they come by another watch than flows
 	s.vcjob("known-a")
@@ -525,7 +525,7 @@ func keepsWhatFinished(s *flows) {
 	s.only("f-c")
 }
 
-func seesTheLastWord(s *flows) {
+func recordsTheEnd(s *flows) {
 	s.flow("f", steps(after("a"), after("b", "a")))
 	for _, name := range []string{"f-a", "f-b"} {
 		s.phase(name, batchv1.JobCompleted)
@@ -560,7 +560,7 @@ func losesAJob(s *flows) {
 	s.awaitFlow("g", flowv1.Succeed)
 }
 
-func meetsAnother(s *flows) {
+func reportsNameTaken(s *flows) {
 	other := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "f-a"}, Spec: podTemplate(s.name, "a").Spec}
 	s.must(s.Create(s.Context(), other))
 	s.phase("f-a", batchv1.JobCompleted)
@@ -582,7 +582,7 @@ func meetsAnother(s *flows) {
 	testkit.Eventually(s, 20*time.Second, "its own Job is created", func() bool { return s.vcjob("f-a").UID != other.UID })
 }
 
-func isMadeAnew(s *flows) {
+func doesNotAdoptOldJobs(s *flows) {
 	f := s.flow("f", steps(after("a")))
 	s.phase("f-a", batchv1.JobCompleted)
 	s.awaitFlow("f", flowv1.Succeed)
@@ -754,7 +754,7 @@ func holdsAThousand(s *flows) {
 	}
 }
 
-func carriesOn(s *flows) {
+func continuesAfterRestart(s *flows) {
 	s.flow("f", steps(after("a"), after("b", "a"), after("c", "b"), after("d", "c")))
 	s.phase("f-a", batchv1.JobCompleted)
 	b := s.vcjob("f-b")

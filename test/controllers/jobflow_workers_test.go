@@ -27,7 +27,7 @@ func testSeveralWorkers(t *testing.T, s *system) {
 	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper { g.RoundTripper = next; return g })
 	s.manage(flowsOnly)
 	t.Run("a flow does not wait for the writes of another", func(t *testing.T) { doesNotWait(s.flows(t, "workers"), g) })
-	t.Run("the Jobs of a flow are created side by side", func(t *testing.T) { makesSideBySide(s.flows(t, "wide"), g) })
+	t.Run("the Jobs of a flow are created side by side", func(t *testing.T) { createsInParallel(s.flows(t, "wide"), g) })
 }
 
 // gate is on the way of a manager to its API server.
@@ -98,7 +98,7 @@ func doesNotWait(s *flows, g *gate) {
 	s.awaitFlow("slow", flowv1.Succeed)
 }
 
-func makesSideBySide(s *flows, g *gate) {
+func createsInParallel(s *flows, g *gate) {
 	const n = 8
 	var all sync.WaitGroup
 	all.Add(n)

@@ -68,7 +68,7 @@ func desire(state string) func(*v1alpha1.JobSpec) {
 	return func(j *v1alpha1.JobSpec) { j.DesiredState = state }
 }
 
-// requeue puts tasks back: those that are named, or all.
+// requeue requeues the named tasks, or all.
 func requeue(tasks ...string) func(*v1alpha1.JobSpec) {
 	return func(j *v1alpha1.JobSpec) {
 		generation := int64(1)
@@ -145,7 +145,7 @@ func cancels(s *space) {
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
 }
 
-// The original left 32 of 40 such jobs running, with nothing runnable.
+// The predecessor of this manager left 32 of 40 such jobs running without a runnable task.
 func cancelsInTheMiddle(s *space) {
 	var robots []string
 	for i := range 16 {
@@ -462,7 +462,7 @@ func changesPriority(s *space) {
 	s.awaitTask("second-g-0-t", lifecycle.TaskPending)
 }
 
-// stopsWhenAsked plays robots that run their tasks until they are asked to stop.
+// stopsWhenAsked simulates robots that run their tasks until they are requested to stop.
 func (s *space) stopsWhenAsked() {
 	s.follow(func(t *v1alpha1.Task) {
 		state := lifecycle.TaskState(t.Status.State)

@@ -28,17 +28,17 @@ func TestManager(t *testing.T) {
 		{"a job of two groups runs, the tasks of a replica on one robot", runsAJob},
 		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
 		{"a job without robots reports why it waits, and runs when a robot registers", waitsForARobot},
-		{"too many failures cancel the other tasks", callsOff},
+		{"too many failures cancel the other tasks", cancelsOtherTasks},
 		{"an offline robot does not keep a canceled task forever", losesARobot},
-		{"an attempt that ended without fault runs again", returnsATask},
+		{"an attempt that ended without fault runs again", retriesInterruptedTask},
 		{"a task that was created by hand runs on its chosen robot", choosesARobot},
 		{"a task of a missing job reports that, and runs once the job exists", waitsForItsJob},
-		{"a deleted task of an active group is created again", remakesATask},
+		{"a deleted task of an active group is created again", recreatesATask},
 		{"objects of other owners keep their names", distinguishesSimilarNames},
 		{"a job with a long name gets valid group names and labels", shortensNames},
 		{"a deleted task on a legacy agent's robot is kept until the robot was notified", holdsForLegacyAgent},
-		{"a task that is too large for a message fails its job with a message", refusesTooLarge},
-		{"of two Robots with the same id only one is used", refusesTwins},
+		{"a task that is too large for a message fails its job with a message", failsTooLargeTask},
+		{"of two Robots with the same id only one is used", usesOneOfTwoRobots},
 	})
 }
 
@@ -106,7 +106,7 @@ func waitsForARobot(s *space) {
 	s.awaitJob("lonely", lifecycle.JobCompleted)
 }
 
-func callsOff(s *space) {
+func cancelsOtherTasks(s *space) {
 	s.limited("2", "off-a")
 	s.job("doomed", group("g", 10, "t"))
 	bad, slow := s.awaitTask("doomed-g-0-t", lifecycle.TaskDispatching), s.awaitTask("doomed-g-1-t", lifecycle.TaskDispatching)
@@ -181,7 +181,7 @@ func (s *space) awaitEvents(object string, reasons ...string) {
 	})
 }
 
-func returnsATask(s *space) {
+func retriesInterruptedTask(s *space) {
 	s.robots("back-a", "back-b")
 	s.job("again", group("g", 1, "t"))
 	t := s.awaitTask("again-g-0-t", lifecycle.TaskDispatching)
@@ -236,7 +236,7 @@ func waitsForItsJob(s *space) {
 	s.awaitTask("orphan", lifecycle.TaskCompleted)
 }
 
-func remakesATask(s *space) {
+func recreatesATask(s *space) {
 	s.robots("del-a")
 	s.job("keep", group("g", 2, "t"))
 	t := s.awaitTask("keep-g-0-t", lifecycle.TaskDispatching)
@@ -296,7 +296,7 @@ func holdsForLegacyAgent(s *space) {
 	}
 }
 
-func refusesTooLarge(s *space) {
+func failsTooLargeTask(s *space) {
 	s.robots("big-a")
 	s.server(succeed)
 	big := group("g", 3, "huge")
@@ -337,7 +337,7 @@ func restarts(s *space) {
 	}
 }
 
-func refusesTwins(s *space) {
+func usesOneOfTwoRobots(s *space) {
 	s.robots("twin")
 	other := s.namespace(s.T, s.name+"-other")
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}

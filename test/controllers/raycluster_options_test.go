@@ -24,7 +24,7 @@ func TestRayCluster_Options(t *testing.T) {
 	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
 	rayCases(t, s, "options", []rayCase{
 		{"the name of each head is derived from the cluster", rayNamedHead},
-		{"workers without the init container that waits for the head", rayImpatient},
+		{"workers without the init container that waits for the head", rayWithoutWait},
 		{"without conditions a suspension follows the spec alone", raySuspendBySpec},
 		{"the controller scales down beside an autoscaler", rayRandomDelete},
 	})
@@ -48,7 +48,7 @@ func rayNamedHead(s *space) {
 	})
 }
 
-func rayImpatient(s *space) {
+func rayWithoutWait(s *space) {
 	s.ray("c", nil, rayGroup("g", 1))
 	if init := s.awaitNodes("c", "g", 1)[0].Spec.InitContainers; len(init) > 0 {
 		s.Errorf("the worker has %+v", init)

@@ -17,8 +17,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestManager_RepairsInterruptedChanges interrupts the manager and refuses its writes: what was asked and
-// not done is done.
+// TestManager_RepairsInterruptedChanges interrupts the manager and rejects its writes. Requested
+// changes are completed afterwards.
 func TestManager_RepairsInterruptedChanges(t *testing.T) {
 	s := start(t, manager.Config{OfflineAfter: time.Hour})
 	runCasesInTurn(t, "repair", s.namespace, []testCase[*space]{
@@ -28,11 +28,11 @@ func TestManager_RepairsInterruptedChanges(t *testing.T) {
 		{"a requeue that a restart of the manager interrupts is completed", finishesARequeue},
 		{"a manager that restarts at any point completes each action", restartsAllTheTime},
 		{"a failed job write after a good task write is reported and repaired", repairsTheJob},
-		{"a mass change continues after a task that cannot be written, and retries it", goesOnPastATask},
+		{"a mass change continues after a task that cannot be written, and retries it", continuesAfterATask},
 	})
 }
 
-// restart ends the manager and starts another.
+// restart stops the manager and starts another.
 func (s *space) restart() {
 	s.Helper()
 	s.stop()
@@ -44,7 +44,7 @@ func (s *space) again() {
 	s.manage(manager.Config{OfflineAfter: time.Hour})
 }
 
-// oneRuns is a job of three tasks of which the first runs and the others wait.
+// oneRuns creates a job of three tasks. The first is running, the others are pending.
 func (s *space) oneRuns(robot string) {
 	s.Helper()
 	s.limited("1", robot)
@@ -145,7 +145,7 @@ func repairsTheJob(s *space) {
 	s.awaitJob("j", lifecycle.JobCompleted)
 }
 
-func goesOnPastATask(s *space) {
+func continuesAfterATask(s *space) {
 	s.oneRuns("past-a")
 	allow := s.refuse(s.task("j-g-1-t"), "tasks/status")
 	before := failures("task")
@@ -161,8 +161,7 @@ func goesOnPastATask(s *space) {
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
 }
 
-// refuse lets the API server refuse writes of one object's part, until allow is
-// called.
+// refuse makes the API server reject writes to a part of one object until allow is called.
 func (s *space) refuse(o client.Object, part string) (allow func()) {
 	s.Helper()
 	fail, equal := admission.Fail, admission.Equivalent
@@ -197,7 +196,7 @@ func (s *space) refuse(o client.Object, part string) (allow func()) {
 	}
 }
 
-// failures counts the errors of a controller.
+// failures returns the number of errors of a controller.
 func failures(controller string) (n float64) {
 	families, _ := metrics.Registry.Gather()
 	for _, f := range families {

@@ -26,8 +26,8 @@ func TestJob_ChangesWhileItRuns(t *testing.T) {
 		{"a job grows and shrinks", growsAndShrinks},
 		{"a job that is scaled down to its completed tasks is completed", shrinksToItsEnd},
 		{"a system job is rolled out", rollsOutASystemJob},
-		{"a change of a TaskGroup by hand is reverted", putsBackAGroup},
-		{"invalid changes are rejected with a message", refusesChanges},
+		{"a change of a TaskGroup by hand is reverted", revertsAGroup},
+		{"invalid changes are rejected with a message", rejectsChanges},
 	})
 }
 
@@ -40,14 +40,14 @@ func replicas(n int32) func(*v1alpha1.JobSpec) {
 	return func(j *v1alpha1.JobSpec) { j.TaskGroups[0].Count = &n }
 }
 
-// healthyAfter is a group whose replicas are healthy after a moment.
+// healthyAfter sets update.minHealthyTime of a group.
 func healthyAfter(g v1alpha1.TaskGroupDefinition, d time.Duration) v1alpha1.TaskGroupDefinition {
 	g.Update = &v1alpha1.Update{MinHealthyTime: v1alpha1.NewDuration(d)}
 	return g
 }
 
-// awaitWord waits until all tasks of a TaskGroup run with this word in their environment.
-func (s *space) awaitWord(taskGroup, word string, n int) {
+// awaitEnvWord waits until all tasks of a TaskGroup run with this word in their environment.
+func (s *space) awaitEnvWord(taskGroup, word string, n int) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("%d tasks of %s say %q", n, taskGroup, word), func() error {
 		tasks := s.tasksOf(taskGroup)
@@ -77,8 +77,8 @@ func (s *space) group(name string) *v1alpha1.TaskGroup {
 	return &g
 }
 
-// atMost fails the test when more Tasks of a group than that do not run at the
-// same time, from when all of them ran.
+// atMost fails the test if more than n Tasks of a group are not running at the same time, once all
+// have been running.
 func (s *space) atMost(n int, taskGroup string) {
 	var mu sync.Mutex
 	down := map[string]bool{}
@@ -105,8 +105,8 @@ func rollsOut(s *space) {
 	s.robots("roll-a", "roll-b", "roll-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 300*time.Millisecond), group("h", 2, "t"))
-	s.awaitWord("j-g", "", 3)
-	s.awaitWord("j-h", "", 2)
+	s.awaitEnvWord("j-g", "", 3)
+	s.awaitEnvWord("j-h", "", 2)
 	s.awaitJob("j", lifecycle.JobRunning)
 	s.atMost(1, "j-g")
 	before := s.tasksOf("j-h")
@@ -115,7 +115,7 @@ func rollsOut(s *space) {
 		uids[t.Name] = string(t.UID)
 	}
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
-	s.awaitWord("j-g", "new", 3)
+	s.awaitEnvWord("j-g", "new", 3)
 	for _, t := range s.tasksOf("j-g") {
 		if string(t.UID) != uids[t.Name] || t.Status.Attempt != 2 {
 			s.Errorf("%s was created again, or took %d attempts", t.Name, t.Status.Attempt)
@@ -141,7 +141,7 @@ func stopsARollout(s *space) {
 	s.robots("bad-a", "bad-b", "bad-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 0))
-	s.awaitWord("j-g", "", 3)
+	s.awaitEnvWord("j-g", "", 3)
 	s.atMost(1, "j-g")
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		j.TaskGroups[0].Constraints = []v1alpha1.Constraint{{LTarget: new("${robot.labels.arm}"), Operand: "=", RTarget: new("left")}}
@@ -160,7 +160,7 @@ func stopsARollout(s *space) {
 		}
 	}
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].Constraints = nil }))
-	s.awaitWord("j-g", "", 3)
+	s.awaitEnvWord("j-g", "", 3)
 	if t := s.task("j-g-1-t"); t.Status.Attempt != 1 {
 		s.Errorf("a replica that never changed took %d attempts", t.Status.Attempt)
 	}
@@ -219,7 +219,7 @@ func growsAndShrinks(s *space) {
 	s.robots("size-a", "size-b")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 2, "t"))
-	s.awaitWord("j-g", "", 2)
+	s.awaitEnvWord("j-g", "", 2)
 	s.must(s.updateJobSpec("j", replicas(5)))
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 5, RunningTasks: 5})
 	uid := s.task("j-g-0-t").UID
@@ -232,7 +232,7 @@ func growsAndShrinks(s *space) {
 		s.Errorf("the one that stays: UID %s, attempt %d", t.UID, t.Status.Attempt)
 	}
 	s.must(s.updateJobSpec("j", replicas(3)))
-	s.awaitWord("j-g", "", 3)
+	s.awaitEnvWord("j-g", "", 3)
 	if c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut); c != nil {
 		s.Errorf("a change of count rolls nothing over: %+v", c)
 	}
@@ -263,15 +263,15 @@ func rollsOutASystemJob(s *space) {
 	s.runOn("j", "sys-a", "sys-b", "sys-c")
 	s.atMost(1, "j-g")
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
-	s.awaitWord("j-g", "new", 3)
+	s.awaitEnvWord("j-g", "new", 3)
 	s.runOn("j", "sys-a", "sys-b", "sys-c")
 }
 
-func putsBackAGroup(s *space) {
+func revertsAGroup(s *space) {
 	s.robots("back-a")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 1, "t"))
-	s.awaitWord("j-g", "", 1)
+	s.awaitEnvWord("j-g", "", 1)
 	testkit.EventuallyNoError(s, 10*time.Second, "write the group", func() error {
 		g, n := s.group("j-g"), int32(7)
 		g.Spec.Count = &n
@@ -281,11 +281,11 @@ func putsBackAGroup(s *space) {
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 1, RunningTasks: 1})
 }
 
-func refusesChanges(s *space) {
+func rejectsChanges(s *space) {
 	s.robots("law-x")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "live", nil, group("g", 1, "t"), group("h", 1, "t"))
-	s.awaitWord("live-g", "", 1)
+	s.awaitEnvWord("live-g", "", 1)
 	s.jobOf(v1alpha1.JobTypeService, "off", func(j *v1alpha1.JobSpec) { j.DesiredState = v1alpha1.DesiredCanceled }, group("g", 1, "t"))
 	s.awaitJob("off", lifecycle.JobCanceled)
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// fleet is another namespace, whose robots the tasks of this one may use or not.
+// fleet creates another namespace, whose robots can be shared with this one.
 func (s *space) fleet() *space { return s.namespace(s.T, "fleet-of-"+s.name) }
 
 func metaOf(s *space, name string) metav1.ObjectMeta {
@@ -42,7 +42,7 @@ func (s *space) share(robot string, with *space, yes bool) {
 	})
 }
 
-// awaitWhy waits until a task says why it has no robot.
+// awaitWhy waits until the condition Placed of a task explains why it has no robot.
 func (s *space) awaitWhy(task, want string) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 20*time.Second, task+" says what it waits for", func() error {

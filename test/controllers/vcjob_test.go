@@ -48,7 +48,7 @@ func TestVCJob(t *testing.T) {
 		{"a task waits for its dependency", vcDependsOn},
 		{"a deleted Pod counts as evicted", vcEvicted},
 		{"tasks that depend on each other fail the Job with a message", vcCycle},
-		{"a Pod that the API server rejects fails the Job with a message", vcRefused},
+		{"a Pod that the API server rejects fails the Job with a message", vcRejected},
 		{"volumes: one claim is created, another is waited for", vcVolumes},
 		{"svc: Service, lists of hosts and NetworkPolicy are created and deleted", vcService},
 		{"replicas grow and shrink", vcScales},
@@ -468,7 +468,7 @@ func vcCycle(s *space) {
 	s.awaitEvents("j", "Failed")
 }
 
-func vcRefused(s *space) {
+func vcRejected(s *space) {
 	bad := vctask("t", 2)
 	bad.Template.Spec.Containers[0].Name = "No Name"
 	s.vcjob("j", nil, bad)
