@@ -64,7 +64,7 @@ func (e *engine) build(t *testing.T, tag string, files map[string]string) {
 		t.Fatal(err)
 	}
 	defer built.Body.Close()
-	if said, err := io.ReadAll(built.Body); err != nil || bytes.Contains(said, []byte(`"error"`)) {
-		t.Fatalf("build %s: %v\n%s", tag, err, said)
+	if output, err := io.ReadAll(built.Body); err != nil || bytes.Contains(output, []byte(`"error"`)) {
+		t.Fatalf("build %s: %v\n%s", tag, err, output)
 	}
 }

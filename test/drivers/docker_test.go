@@ -46,18 +46,18 @@ func TestDocker(t *testing.T) {
 		},
 	})
 	for name, test := range map[string]func(*testing.T, *engine){
-		"a task overrides the settings of its image":             theImageCounts,
-		"a task runs as its user and owns its directory":         theUserOwnsTheDirectory,
-		"volumes are mounted as specified":                       volumesAreMounted,
-		"a task above its memory limit is killed and reports it": memoryIsBounded,
-		"a task cannot start more processes than its limit":      processesAreBounded,
-		"a large output is complete and in order":                outputIsWhole,
-		"usage is measured while a container runs":               usesAreKnown,
-		"a container that another client removes was killed":     removedByOthers,
-		"a second container of one attempt is rejected":          onceAnAttempt,
-		"a pull is canceled with its task":                       pullIsGivenUp,
-		"a task outlives its engine and is stopped later":        outlivesTheEngine,
-		"containers are removed once the engine is back":         sweptWhenBack,
+		"a task overrides the settings of its image":             overridesImage,
+		"a task runs as its user and owns its directory":         ownsDirectory,
+		"volumes are mounted as specified":                       mountsVolumes,
+		"a task above its memory limit is killed and reports it": limitsMemory,
+		"a task cannot start more processes than its limit":      limitsProcesses,
+		"a large output is complete and in order":                keepsOutput,
+		"usage is measured while a container runs":               measuresUsage,
+		"a container that another client removes was killed":     isRemovedByOthers,
+		"a second container of one attempt is rejected":          rejectsSecondContainer,
+		"a pull is canceled with its task":                       cancelsPull,
+		"a task outlives its engine and is stopped later":        outlivesEngine,
+		"containers are removed once the engine is back":         sweepsAfterOutage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := *e
@@ -83,15 +83,15 @@ func (e *engine) output(task driver.Task) (string, driver.End) {
 	return string(out), running.End()
 }
 
-func (e *engine) wants(task driver.Task, want string) {
+func (e *engine) requireOutput(task driver.Task, want string) {
 	e.t.Helper()
 	if out, end := e.output(task); out != want || end.Code != 0 {
 		e.t.Errorf("ended as %+v and wrote %q, want %q", end, out, want)
 	}
 }
 
-// refuses starts a task that must fail to start, and returns the error.
-func (e *engine) refuses(task driver.Task) error {
+// requireStartError starts a task that must fail to start, and returns the error.
+func (e *engine) requireStartError(task driver.Task) error {
 	e.t.Helper()
 	fill(e.t, &task)
 	running, err := (&driver.Docker{Socket: e.socket}).Start(task)
@@ -103,15 +103,15 @@ func (e *engine) refuses(task driver.Task) error {
 	return err
 }
 
-func theImageCounts(t *testing.T, e *engine) {
-	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image})}, "entry point image\n")
-	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Args: []string{"mine"}})}, "entry point mine\n")
-	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "echo"})}, "\n")
-	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "pwd", WorkDir: "/etc"})}, "/etc\n")
-	e.wants(driver.Task{Config: script("echo $PATH")}, "/bin\n")
+func overridesImage(t *testing.T, e *engine) {
+	e.requireOutput(driver.Task{Config: docker(wire.DockerConfig{Image: image})}, "entry point image\n")
+	e.requireOutput(driver.Task{Config: docker(wire.DockerConfig{Image: image, Args: []string{"mine"}})}, "entry point mine\n")
+	e.requireOutput(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "echo"})}, "\n")
+	e.requireOutput(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "pwd", WorkDir: "/etc"})}, "/etc\n")
+	e.requireOutput(driver.Task{Config: script("echo $PATH")}, "/bin\n")
 }
 
-func theUserOwnsTheDirectory(t *testing.T, e *engine) {
+func ownsDirectory(t *testing.T, e *engine) {
 	for user, want := range map[string]string{"nobody": "65534 65534\nmine\n", "1234:4321": "1234 4321\nmine\n"} {
 		task := driver.Task{Contained: driver.Contained{User: user}, Config: script("echo `id -u` `id -g`; cd $HOME; echo mine > file; cat file")}
 		task.Dir = t.TempDir()
@@ -119,39 +119,39 @@ func theUserOwnsTheDirectory(t *testing.T, e *engine) {
 		if err := os.Chmod(task.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		e.wants(task, want)
+		e.requireOutput(task, want)
 	}
 	unknown := driver.Task{Contained: driver.Contained{User: "no-such-user"}, Config: script("")}
-	if err := e.refuses(unknown); !strings.Contains(err.Error(), `user: the image has no user "no-such-user"`) {
+	if err := e.requireStartError(unknown); !strings.Contains(err.Error(), `user: the image has no user "no-such-user"`) {
 		t.Errorf("Start = %v", err)
 	}
 }
 
-func volumesAreMounted(t *testing.T, e *engine) {
+func mountsVolumes(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	c := script("echo written > /rw/file; cat /ro/file; touch /ro/file 2>/dev/null || echo refused")
 	c.Docker.Volumes = []string{dir + ":/rw", dir + ":/ro:ro"}
-	e.wants(driver.Task{Config: c}, "written\nrefused\n")
+	e.requireOutput(driver.Task{Config: c}, "written\nrefused\n")
 	if b, err := os.ReadFile(filepath.Join(dir, "file")); string(b) != "written\n" {
 		t.Errorf("the robot has %q, %v", b, err)
 	}
 }
 
-func memoryIsBounded(t *testing.T, e *engine) {
+func limitsMemory(t *testing.T, e *engine) {
 	task := driver.Task{Config: script("tail /dev/zero"), Contained: driver.Contained{Limits: isolation.Limits{Memory: 16 << 20, CPU: 500, CPUWeight: 500}}}
 	if _, end := e.output(task); !end.OOM || end.Code != 137 || end.Signal != int(syscall.SIGKILL) {
 		t.Errorf("ended as %+v, want OOM", end)
 	}
 }
 
-func processesAreBounded(t *testing.T, e *engine) {
+func limitsProcesses(t *testing.T, e *engine) {
 	task := driver.Task{Config: script("for i in 1 2 3 4 5 6 7 8 9; do sleep 600 & done; echo all"), Contained: driver.Contained{Limits: isolation.Limits{PIDs: 6}}}
 	if out, _ := e.output(task); strings.Contains(out, "all") || !strings.Contains(out, "fork") {
 		t.Errorf("nine processes were started with a limit of six: %q", out)
 	}
 }
 
-func outputIsWhole(t *testing.T, e *engine) {
+func keepsOutput(t *testing.T, e *engine) {
 	const lines = 500_000
 	out, end := e.output(driver.Task{Config: script("seq " + strconv.Itoa(lines))})
 	var want bytes.Buffer
@@ -164,7 +164,7 @@ func outputIsWhole(t *testing.T, e *engine) {
 }
 
 // One attempt is busy, one is idle and one does not exist.
-func usesAreKnown(t *testing.T, e *engine) {
+func measuresUsage(t *testing.T, e *engine) {
 	d := &driver.Docker{Socket: e.socket}
 	busy := driver.Attempt{UID: "busy", Number: 2, Robot: "r1"}
 	idle := driver.Attempt{UID: "idle", Number: 1, Robot: "r1"}
@@ -196,7 +196,7 @@ func usesAreKnown(t *testing.T, e *engine) {
 	}
 }
 
-func removedByOthers(t *testing.T, e *engine) {
+func isRemovedByOthers(t *testing.T, e *engine) {
 	running := start(t, &driver.Docker{Socket: e.socket}, &driver.Task{Config: script("sleep 600")})
 	for _, name := range e.containers() {
 		if _, err := e.client.ContainerRemove(context.Background(), name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
@@ -209,7 +209,7 @@ func removedByOthers(t *testing.T, e *engine) {
 	}
 }
 
-func onceAnAttempt(t *testing.T, e *engine) {
+func rejectsSecondContainer(t *testing.T, e *engine) {
 	d := &driver.Docker{Socket: e.socket}
 	task := driver.Task{Config: script("sleep 600")}
 	running := start(t, d, &task)
@@ -225,7 +225,7 @@ func onceAnAttempt(t *testing.T, e *engine) {
 	}
 }
 
-func pullIsGivenUp(t *testing.T, e *engine) {
+func cancelsPull(t *testing.T, e *engine) {
 	registry, err := net.Listen("tcp", "127.0.0.1:0") // never answers
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func pullIsGivenUp(t *testing.T, e *engine) {
 	suite.StopsBeforeTheStart(t, docker(wire.DockerConfig{Image: address + "/slow:1"}), asked)
 }
 
-func outlivesTheEngine(t *testing.T, e *engine) {
+func outlivesEngine(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	out, err := os.Create(filepath.Join(dir, "out"))
 	if err != nil {
@@ -264,7 +264,7 @@ func outlivesTheEngine(t *testing.T, e *engine) {
 	}
 }
 
-func sweptWhenBack(t *testing.T, e *engine) {
+func sweepsAfterOutage(t *testing.T, e *engine) {
 	d := &driver.Docker{Socket: e.socket}
 	task := driver.Task{Config: script("sleep 600")}
 	_ = start(t, d, &task)

@@ -77,8 +77,8 @@ func (e *engine) start() {
 			return
 		}
 		if time.Now().After(until) {
-			said, _ := os.ReadFile(at("log"))
-			e.t.Fatalf("the engine does not answer: %v\n%s", err, said)
+			log, _ := os.ReadFile(at("log"))
+			e.t.Fatalf("the engine does not respond: %v\n%s", err, log)
 		}
 	}
 }
@@ -148,8 +148,8 @@ func (e *engine) importImage() {
 		e.t.Fatal(err)
 	}
 	defer r.Close()
-	if said, err := io.ReadAll(r); err != nil || bytes.Contains(said, []byte("error")) {
-		e.t.Fatalf("import the image: %v\n%s", err, said)
+	if output, err := io.ReadAll(r); err != nil || bytes.Contains(output, []byte("error")) {
+		e.t.Fatalf("import the image: %v\n%s", err, output)
 	}
 }
 

@@ -54,7 +54,7 @@ func awaitReadable(t *testing.T, fd int) {
 	const testTimeout = 60_000 // milliseconds
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, testTimeout)
 	if n != 1 || err != nil {
-		t.Fatalf("the task does not end: %v", err)
+		t.Fatalf("the task is still running: %v", err)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestDrivers_RunJobs(t *testing.T) {
 		kubectl("apply", "-f", copied)
 		kubectl("wait", "rjob/"+file, "--for=jsonpath={.status.state}=completed", "--timeout=60s")
 	}
-	theEndOfAShimIsTheEndOfItsContainer(t, e, kubectl)
+	killedShimEndsContainer(t, e, kubectl)
 }
 
 const restless = `
@@ -62,9 +62,9 @@ spec:
   config: {dockerConfig: {image: "` + image + `", command: sleep, args: ["600"], networkMode: none}}
 `
 
-// theEndOfAShimIsTheEndOfItsContainer kills the shim of a container. The task must be restarted in
+// killedShimEndsContainer kills the shim of a container. The task must be restarted in
 // a new container.
-func theEndOfAShimIsTheEndOfItsContainer(t *testing.T, e *engine, kubectl func(...string) string) {
+func killedShimEndsContainer(t *testing.T, e *engine, kubectl func(...string) string) {
 	file := filepath.Join(t.TempDir(), "task.yaml")
 	if err := os.WriteFile(file, []byte(restless), 0o600); err != nil {
 		t.Fatal(err)

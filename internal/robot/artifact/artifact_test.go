@@ -378,7 +378,7 @@ func TestFetch_FailureLeavesDirectoryUnchanged(t *testing.T) {
 		{name: "no response", answer: func(_ http.ResponseWriter, r *http.Request) { wait(r, block) },
 			limits: func(l *Limits) { l.IdleTimeout = 20 * time.Millisecond }, want: "no data was received for 20ms (tried 3 times)", waits: 2},
 		{name: "a body that stalls", answer: func(w http.ResponseWriter, r *http.Request) { part(w, "x"); wait(r, block) },
-			// One try: on a busy machine the byte may come in a later one, which resets the count of tries.
+			// One try: the count starts over if a busy machine sends the byte only in a later one.
 			limits: func(l *Limits) { l.IdleTimeout, l.Tries = 20*time.Millisecond, 1 }, want: "no data was received for 20ms (tried 1 times)"},
 		{name: "a slow body", answer: drip, limits: func(l *Limits) { l.Timeout = 50 * time.Millisecond }, want: "took longer than 50ms"},
 		{name: "a body that always breaks", answer: func(w http.ResponseWriter, _ *http.Request) { part(w, "x"); panic(http.ErrAbortHandler) },

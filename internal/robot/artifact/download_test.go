@@ -157,7 +157,7 @@ func TestFetch_HandlesRangeResponses(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if got := fmt.Sprintf("%q", *ranges); got != tt.ranges {
-				t.Errorf("asked for %s, want %s", got, tt.ranges)
+				t.Errorf("requested ranges %s, want %s", got, tt.ranges)
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestFetch_ResumesPartOfEarlierProcess(t *testing.T) {
 			_, err := fetchNow(r, small, dir)
 			check(t, err)
 			if got := fmt.Sprintf("%q", *ranges); got != tt.ranges {
-				t.Errorf("asked for %s, want %s", got, tt.ranges)
+				t.Errorf("requested ranges %s, want %s", got, tt.ranges)
 			}
 			same(t, want, listing(t, dir))
 		})
@@ -276,13 +276,13 @@ func TestIsRefused(t *testing.T) {
 		"169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "febf::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
 		"::169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "224.0.0.1", "ff02::1",
 	} {
-		if !isRefused(netip.MustParseAddr(a)) {
-			t.Errorf("%s is not refused", a)
+		if !isForbidden(netip.MustParseAddr(a)) {
+			t.Errorf("%s is not forbidden", a)
 		}
 	}
 	for _, a := range []string{"127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "169.253.1.1", "fd00::1", "2001:db8::1", "64:ff9b::a00:1", "::ffff:10.0.0.1"} {
-		if isRefused(netip.MustParseAddr(a)) {
-			t.Errorf("%s is refused", a)
+		if isForbidden(netip.MustParseAddr(a)) {
+			t.Errorf("%s is forbidden", a)
 		}
 	}
 	if err := checkAddress(t.Context(), "tcp", "unix", nil); !errors.Is(err, errForbiddenAddress) {

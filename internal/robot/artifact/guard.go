@@ -11,9 +11,9 @@ import (
 // errForbiddenAddress rejects an address from which no artifact may be fetched.
 var errForbiddenAddress = errors.New("artifacts must not come from a link-local or metadata address")
 
-// refused are the networks where a robot or its cloud provides credentials to any process that
-// asks. Loopback is not among them: the task could connect to it anyway, and local mirrors use it.
-var refused = []netip.Prefix{
+// forbiddenNetworks are where a robot or its cloud provides credentials to every local process.
+// Loopback is not among them: the task could connect to it anyway, and local mirrors use it.
+var forbiddenNetworks = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"),     // link-local, metadata of most clouds
 	netip.MustParsePrefix("fe80::/10"),          // link-local
 	netip.MustParsePrefix("fd00:ec2::/32"),      // metadata, AWS
@@ -39,15 +39,15 @@ func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error
 	if err != nil {
 		return fmt.Errorf("%w: %s", errForbiddenAddress, address)
 	}
-	if isRefused(ap.Addr()) {
+	if isForbidden(ap.Addr()) {
 		return fmt.Errorf("%w: %s", errForbiddenAddress, ap.Addr())
 	}
 	return nil
 }
 
-func isRefused(a netip.Addr) bool {
+func isForbidden(a netip.Addr) bool {
 	a = embeddedIPv4(a.Unmap().WithZone(""))
-	for _, p := range refused {
+	for _, p := range forbiddenNetworks {
 		if p.Contains(a) {
 			return true
 		}

@@ -77,13 +77,13 @@ func (p *partial) checkContinuation(h http.Header) (total int64, err error) {
 	span, size, _ := strings.Cut(strings.TrimPrefix(h.Get("Content-Range"), "bytes "), "/")
 	first, _, _ := strings.Cut(span, "-")
 	if first != strconv.FormatInt(p.size, 10) {
-		return 0, p.restartError("the server sent another part than it was asked for")
+		return 0, p.restartError("the server sent another range than requested")
 	}
 	if size == "*" {
 		return -1, nil
 	}
 	if total, err = strconv.ParseInt(size, 10, 64); err != nil || total < p.size {
-		return 0, p.restartError("the server sent a part of nothing")
+		return 0, p.restartError("the server sent an invalid Content-Range")
 	}
 	return total, nil
 }
@@ -94,13 +94,13 @@ func (p *partial) beyondEnd(h http.Header) error {
 	if h.Get("Content-Range") == fmt.Sprintf("bytes */%d", p.size) {
 		return nil
 	}
-	return p.restartError("the server has no more of what it sent before")
+	return p.restartError("the source has changed on the server")
 }
 
 // restartError discards the part, and returns the error after which the next try starts over.
-func (p *partial) restartError(why string) error {
+func (p *partial) restartError(reason string) error {
 	if err := p.discardContent(); err != nil {
 		return err
 	}
-	return temporaryError{error: errors.New(why)}
+	return temporaryError{error: errors.New(reason)}
 }

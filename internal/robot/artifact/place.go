@@ -44,7 +44,8 @@ type mover struct {
 	root  *os.Root
 	aside string
 	moved []move
-	asked int
+	// replaced counts the files that were moved to aside.
+	replaced int
 }
 
 type move struct{ from, to string }
@@ -67,8 +68,8 @@ func (m *mover) moveEntry(from, to string) error {
 	case there.IsDir():
 		return fmt.Errorf("%.100q is a directory: end relativeDest with / to put the file into it", to)
 	}
-	m.asked++
-	if err := m.renameEntry(to, path.Join(m.aside, strconv.Itoa(m.asked))); err != nil {
+	m.replaced++
+	if err := m.renameEntry(to, path.Join(m.aside, strconv.Itoa(m.replaced))); err != nil {
 		return err
 	}
 	return m.renameEntry(from, to)

@@ -223,7 +223,7 @@ func (c *inContainer) watchContainer(output client.HijackedResponse) {
 	_, _ = unix.Write(c.done, one[:])
 }
 
-// awaitExits returns true when the container has exited, and false when the engine does not answer.
+// awaitEnd returns true when the container has exited, and false when the engine does not answer.
 func (c *inContainer) awaitEnd() (ended bool) {
 	w := c.engine.ContainerWait(context.Background(), c.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {

@@ -26,8 +26,8 @@ const (
 // of that name.
 func containerName(a Attempt) string { return "k8s4r-" + a.UID + "-" + strconv.Itoa(int(a.Number)) }
 
-// MeasureUse asks the engine once for each container. Containers without an answer in time are
-// left out; the next call asks for them again.
+// MeasureUse sends one request to the engine for each container. Containers without a response in
+// time are left out; the next call requests them again.
 func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
 	engine, err := d.openEngine()
 	if err != nil {
@@ -59,13 +59,13 @@ func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
 
 // useOf returns what a running container has used so far.
 func useOf(ctx context.Context, engine *client.Client, name string) (u proc.Use, ok bool) {
-	answer, err := engine.ContainerStats(ctx, name, client.ContainerStatsOptions{})
+	stats, err := engine.ContainerStats(ctx, name, client.ContainerStatsOptions{})
 	if err != nil {
 		return u, false
 	}
-	defer answer.Body.Close()
+	defer stats.Body.Close()
 	var s container.StatsResponse
-	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil || s.CPUStats.CPUUsage.TotalUsage == 0 {
+	if err := json.NewDecoder(stats.Body).Decode(&s); err != nil || s.CPUStats.CPUUsage.TotalUsage == 0 {
 		return u, false
 	}
 	return proc.Use{CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: inMemory(s.MemoryStats)}, true

@@ -15,7 +15,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// chownTaskDir makes the user that the container runs as the owner of the task's directory. The user is
+// chownTaskDir makes the user of the container the owner of the task's directory. The user is
 // looked up in the container, since the robot may have another user of that name.
 func chownTaskDir(ctx context.Context, engine *client.Client, id, dir string) error {
 	c, err := engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})

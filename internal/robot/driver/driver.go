@@ -4,8 +4,8 @@
 // signals and ends the task through it.
 //
 // The drivers exec and raw_exec start a command in a new session, with its own work directory and
-// a clean environment. They confine it as Task says. The agent decides that, since it knows what
-// the robot supports.
+// a clean environment. They confine it by Task.Confinement. The agent decides that, since it knows
+// what the robot supports.
 package driver
 
 import (

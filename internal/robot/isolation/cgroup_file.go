@@ -13,10 +13,10 @@ import (
 // controlValue is a file of a cgroup and the value to write to it.
 type controlValue struct{ file, value string }
 
-// writeControlValues writes the knobs in order. It skips files that do not exist: their controller is
-// missing on this host.
-func writeControlValues(dir string, knobs ...controlValue) error {
-	for _, k := range knobs {
+// writeControlValues writes the values in order. It skips files that do not exist: their
+// controller is missing on this host.
+func writeControlValues(dir string, values ...controlValue) error {
+	for _, k := range values {
 		if err := writeControlFile(dir, k.file, k.value); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("write %s to %s: %w", k.value, k.file, err)
 		}

@@ -22,14 +22,14 @@ func (v v2) applyLimits(l Limits) error {
 	if q := cpuQuota(l); q > 0 {
 		quotaText = fmt.Sprintf("%d 100000", q)
 	}
-	knobs := []controlValue{{"cpu.weight", strconv.FormatInt(cpuWeight(l), 10)}, {"cpu.max", quotaText}, {"pids.max", maxPIDs(l)}}
+	values := []controlValue{{"cpu.weight", strconv.FormatInt(cpuWeight(l), 10)}, {"cpu.max", quotaText}, {"pids.max", maxPIDs(l)}}
 	if l.Memory > 0 {
 		// The OOM killer ends all processes of a task together. Otherwise it would kill the
 		// largest one, and the rest of the task would hang.
-		knobs = append(knobs, controlValue{"memory.max", strconv.FormatInt(l.Memory, 10)},
+		values = append(values, controlValue{"memory.max", strconv.FormatInt(l.Memory, 10)},
 			controlValue{"memory.swap.max", "0"}, controlValue{"memory.oom.group", "1"})
 	}
-	return writeControlValues(string(v), knobs...)
+	return writeControlValues(string(v), values...)
 }
 
 func cpuWeight(l Limits) int64 {

@@ -105,9 +105,9 @@ func (b Bind) openSource() (*os.File, error) {
 	return openBeneath(f, b.Sub)
 }
 
-// dropPtraceCapability prevents a task that is root from reading processes that have more rights than it has.
-// The root directory of the shim is that of the host, so /proc/1/root would show everything that
-// is hidden from the task.
+// dropPtraceCapability prevents a task that is root from reading processes with more rights. The
+// root directory of the shim is that of the host, so /proc/1/root would show everything that is
+// hidden from the task.
 func dropPtraceCapability() error {
 	err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_PTRACE, 0, 0, 0)
 	if err != nil {

@@ -126,8 +126,8 @@ func hasEnded(pidfd, wait int) bool {
 	}
 }
 
-// runOnNewThread runs f on a new OS thread that exits afterwards. It is not the main thread, which Go
-// cannot end and which /proc shows as this process.
+// runOnNewThread runs f on a new OS thread that exits afterwards. It is not the main thread, which
+// Go cannot end and which /proc shows as this process.
 func runOnNewThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that Go ends the thread

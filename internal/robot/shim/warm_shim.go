@@ -139,8 +139,8 @@ func parseFileDescriptors(message []byte) ([]int, error) {
 	return fds, err
 }
 
-// setProcTitle writes a name over the last argument of this process, where the kernel reads the command
-// socket. The strings of os.Args point to that memory.
+// setProcTitle writes a name over the last argument of this process, where the kernel reads the
+// command line. The strings of os.Args point to that memory.
 func setProcTitle(name []byte) {
 	if last := os.Args[len(os.Args)-1]; len(last) == len(titleSpace) {
 		title := unsafe.Slice(unsafe.StringData(last), len(last))
