@@ -20,8 +20,8 @@ func listDeps(t *testing.T, pkg string) []string {
 	return strings.Fields(string(out))
 }
 
-// TestPrograms_LinkOnlyWhatTheyMay holds rules that the order of folders cannot express. The
-// order itself is checked by `make house` (upward_imports).
+// TestPrograms_LinkOnlyWhatTheyMay checks rules that the order of folders cannot express. `make
+// house` checks the order itself (upward_imports).
 func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 	rules := []struct {
 		reason string
@@ -37,16 +37,16 @@ func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 			"internal/core/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
 		{"placement is pure: no client, no network",
 			"internal/core/placement", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", "net/http"}},
-		{"the manager does not speak MQTT",
+		{"the manager does not use MQTT",
 			"cmd/k8s4r-manager", []string{"github.com/eclipse/paho", "github.com/mochi-mqtt", module + "internal/server", module + "internal/robot/agent"}},
-		{"the server does not decide what runs, nor where",
+		{"the server does not schedule tasks",
 			"cmd/k8s4r-server", []string{module + "internal/core/placement", module + "internal/scheduler", module + "internal/controllers", module + "internal/robot/agent"}},
-		{"the console changes nothing except through the API server, and does not talk to robots",
+		{"the console changes objects only through the API server and does not connect to robots",
 			"cmd/k8s4r-console", []string{module + "internal/controllers", module + "internal/scheduler", module + "internal/broker", module + "internal/robot", module + "internal/manager",
 				module + "internal/server", module + "internal/testkit", "github.com/mochi-mqtt", "k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/"}},
 		{"the lean command line carries no API server",
 			"cmd/kubectl-k8s4r", []string{"k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/", module + "internal/server", module + "internal/controllers"}},
-		{"the API's types can be imported by everyone",
+		{"the types of the API can be imported by any client",
 			"api/...", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", module + "internal"}},
 	}
 	for _, r := range rules {

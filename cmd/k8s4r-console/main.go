@@ -1,4 +1,4 @@
-// Command k8s4r-console shows in a browser what runs and what has run.
+// Command k8s4r-console serves web pages that display current and past objects.
 package main
 
 import (

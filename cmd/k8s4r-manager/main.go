@@ -1,4 +1,4 @@
-// Command k8s4r-manager runs K8s4r's controllers.
+// Command k8s4r-manager runs K8s4r's controllers, the scheduler and the admission webhook.
 package main
 
 import (

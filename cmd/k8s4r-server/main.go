@@ -1,4 +1,4 @@
-// Command k8s4r-server carries messages between robots and the cluster.
+// Command k8s4r-server is the gateway between robots and the API server.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command kubectl-k8s4r is the operator's command line. On the PATH it is also
-// kubectl's plugin: `kubectl k8s4r`.
+// Command kubectl-k8s4r is the command line for users and operators. On the PATH it is also the
+// kubectl plugin `kubectl k8s4r`.
 package main
 
 import (

@@ -71,12 +71,12 @@ func exitStatus(err error) int {
 // request.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) ||
-		apierrors.IsRequestEntityTooLargeError(err) || deniedByPolicy(err)
+		apierrors.IsRequestEntityTooLargeError(err) || isDeniedByPolicy(err)
 }
 
-// deniedByPolicy distinguishes a denial by an admission policy or webhook from a missing
-// permission: the API server reports both as Forbidden.
-func deniedByPolicy(err error) bool {
+// isDeniedByPolicy reports whether an admission policy or webhook denied the request. The API
+// server reports this and a missing permission as Forbidden.
+func isDeniedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "denied request") || strings.Contains(err.Error(), "denied the request"))
 }
 

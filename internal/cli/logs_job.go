@@ -58,7 +58,7 @@ func (l *jobLogs) readOnce(ctx context.Context) error {
 		}
 		err := l.readTask(ctx, t)
 		switch {
-		case t.Status.Attempt == 0 || isGone(err):
+		case t.Status.Attempt == 0 || isLogGone(err):
 			missing = append(missing, t.Name)
 		case err != nil:
 			return err
@@ -70,7 +70,7 @@ func (l *jobLogs) readOnce(ctx context.Context) error {
 	return nil
 }
 
-func isGone(err error) bool {
+func isLogGone(err error) bool {
 	refused, ok := errors.AsType[*logRefusedError](err)
 	return ok && refused.reason == query.ReasonGone
 }

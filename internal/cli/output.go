@@ -20,7 +20,7 @@ const (
 )
 
 func checkFormat(format string, allowed ...string) error {
-	return failUnless(format == "" || slices.Contains(allowed, format),
+	return errorUnless(format == "" || slices.Contains(allowed, format),
 		"--output=%s: must be %s", format, strings.Join(allowed, ", "))
 }
 

@@ -44,7 +44,7 @@ type approval struct{ key, machine string }
 // client that sends a request just before the approval would be approved instead. A robot without
 // an identity gets annotationApproved.
 func (a approval) approveRequest(program string, r *robotv1.Robot) (string, error) {
-	if err := a.checkKey(program, r); err != nil {
+	if err := a.checkApproval(program, r); err != nil {
 		return "", err
 	}
 	was := r.DeepCopy()
@@ -52,8 +52,8 @@ func (a approval) approveRequest(program string, r *robotv1.Robot) (string, erro
 		r.Annotations = map[string]string{}
 	}
 	r.Annotations[annotationApproved] = "true"
-	asks := requestedApproval(r)
-	want := robotv1.RobotIdentitySpec{ApprovedKey: asks.key, ApprovedMachine: asks.machine}
+	requested := requestedApproval(r)
+	want := robotv1.RobotIdentitySpec{ApprovedKey: requested.key, ApprovedMachine: requested.machine}
 	if want != (robotv1.RobotIdentitySpec{}) || r.Spec.Identity != nil {
 		r.Spec.Identity = &want
 	}
@@ -66,13 +66,13 @@ func (a approval) approveRequest(program string, r *robotv1.Robot) (string, erro
 	return fmt.Sprintf("approved with key %s", want.ApprovedKey), nil
 }
 
-// checkKey returns an error if the operator must compare the key first.
-func (a approval) checkKey(program string, r *robotv1.Robot) error {
-	asks := requestedApproval(r)
+// checkApproval returns an error if the operator must compare the key first.
+func (a approval) checkApproval(program string, r *robotv1.Robot) error {
+	requested := requestedApproval(r)
 	switch {
-	case asks == (approval{}) && a != asks:
+	case requested == (approval{}) && a != requested:
 		return fmt.Errorf("robot %s: no join request was received yet, so there is no key to approve", r.Name)
-	case a == asks, a == (approval{}) && isKnownKey(r, asks):
+	case a == requested, a == (approval{}) && isKnownKey(r, requested):
 		return nil
 	}
 	problem := "the key must be given with --key"
@@ -80,9 +80,9 @@ func (a approval) checkKey(program string, r *robotv1.Robot) error {
 		problem = "--key and --machine do not match the last request"
 	}
 	seen := r.Status.Identity.Requested
-	flags := " --key=" + asks.key
-	if asks.machine != "" {
-		flags += " --machine=" + asks.machine
+	flags := " --key=" + requested.key
+	if requested.machine != "" {
+		flags += " --machine=" + requested.machine
 	}
 	return fmt.Errorf("robot %s: %s: %s (%s) requested to join as this robot at %s; compare the key with the one in the log of k8s4r-agent, and if they are equal, run: %s robot approve %s%s",
 		r.Name, problem, cmp.Or(seen.Hostname, "an unknown host"), cmp.Or(seen.Address, "an unknown address"), seen.Time.UTC().Format(time.RFC3339), program, r.Name, flags)
@@ -99,12 +99,12 @@ func requestedApproval(r *robotv1.Robot) approval {
 
 // isKnownKey reports whether the request shows a key and machine that acted as the robot before or
 // are already approved.
-func isKnownKey(r *robotv1.Robot, asks approval) bool {
-	if s := r.Spec.Identity; s != nil && s.ApprovedKey != "" && asks == (approval{s.ApprovedKey, s.ApprovedMachine}) {
+func isKnownKey(r *robotv1.Robot, requested approval) bool {
+	if s := r.Spec.Identity; s != nil && s.ApprovedKey != "" && requested == (approval{s.ApprovedKey, s.ApprovedMachine}) {
 		return true
 	}
 	has := r.Status.Identity.Accepted
-	return has != nil && has.Key == asks.key && (has.Machine == "" || has.Machine == asks.machine)
+	return has != nil && has.Key == requested.key && (has.Machine == "" || has.Machine == requested.machine)
 }
 
 func revokeCommand(d *deps) *cobra.Command {

@@ -89,7 +89,7 @@ func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
 		return err
 	})
 	if err == nil && found == 0 {
-		return reportRobot(ctx, d, c, robot, "has no active task")
+		return reportRobot(ctx, d, c, robot, "no active tasks")
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
 func evictInNamespace(ctx context.Context, d *deps, c *cluster, namespace, robot string) (int, error) {
 	in := *c
 	in.namespace = namespace
-	tasks, err := tasksWhere(ctx, &in, func(t *robotv1.Task) bool { return mayRun(robot, t) }, client.InNamespace(namespace))
+	tasks, err := listTaskNames(ctx, &in, func(t *robotv1.Task) bool { return isActiveOn(robot, t) }, client.InNamespace(namespace))
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func evictInNamespace(ctx context.Context, d *deps, c *cluster, namespace, robot
 // result as text.
 func evictTask(t *robotv1.Task, robot string) string {
 	switch {
-	case !mayRun(robot, t):
+	case !isActiveOn(robot, t):
 		return "no longer on " + robot
 	case t.Spec.EvictAttempt == t.Status.Attempt:
 		return "eviction from " + robot + " already requested"
@@ -127,8 +127,8 @@ func evictTask(t *robotv1.Task, robot string) string {
 	return "eviction from " + robot + " requested"
 }
 
-// mayRun reports whether the robot may be running the task.
-func mayRun(robot string, t *robotv1.Task) bool {
+// isActiveOn reports whether the task may be running on the robot.
+func isActiveOn(robot string, t *robotv1.Task) bool {
 	return t.Spec.TargetRobot == robot && lifecycle.TaskState(t.Status.State).HoldsResources() && t.DeletionTimestamp == nil
 }
 
@@ -140,12 +140,12 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	}
 	b := requeueBatch{job: o.job}
 	errs := forEachName(c, o.names, func(robot string) error {
-		tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && failedOn(robot, t) }, inJob(job)...)
+		tasks, err := listTaskNames(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && hasFailedOn(robot, t) }, inJob(job)...)
 		if err != nil {
 			return err
 		}
 		if len(tasks) == 0 {
-			return reportRobot(ctx, d, c, robot, "has no failed task of job "+o.job)
+			return reportRobot(ctx, d, c, robot, "no failed tasks of job "+o.job)
 		}
 		b.tasks = append(b.tasks, tasks...)
 		return nil
@@ -156,8 +156,8 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	return errors.Join(errs, b.requeueMost(ctx, d, c))
 }
 
-// failedOn reports whether the task failed on the robot and a requeue would run it again.
-func failedOn(robot string, t *robotv1.Task) bool {
+// hasFailedOn reports whether the task failed on the robot and a requeue would run it again.
+func hasFailedOn(robot string, t *robotv1.Task) bool {
 	s := lifecycle.TaskState(t.Status.State)
 	return (s == lifecycle.TaskFailed || s == lifecycle.TaskSoftFailed) && slices.Contains(t.Status.FailedRobots, robot) && t.DeletionTimestamp == nil
 }
@@ -176,8 +176,8 @@ func (b requeueBatch) requeueMost(ctx context.Context, d *deps, c *cluster) erro
 	return fmt.Errorf("%d more failed tasks of job %s are not requeued, because a requeue can name at most %d tasks: repeat the command when the job is no longer requeueing", left, b.job, actions.MaxRequeueTasks)
 }
 
-// tasksWhere returns the names of the tasks that match.
-func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool, opts ...client.ListOption) ([]string, error) {
+// listTaskNames returns the names of the tasks that match.
+func listTaskNames(ctx context.Context, c *cluster, match func(*robotv1.Task) bool, opts ...client.ListOption) ([]string, error) {
 	objects, err := listObjects(ctx, c, taskKind, opts...)
 	if err != nil {
 		return nil, err

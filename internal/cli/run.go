@@ -109,7 +109,7 @@ func (o *runOptions) parseArgs(args []string, suffix func() string) error {
 	return nil
 }
 
-func failUnless(ok bool, format string, a ...any) error {
+func errorUnless(ok bool, format string, a ...any) error {
 	if ok {
 		return nil
 	}
@@ -128,11 +128,11 @@ func (o *runOptions) checkName() error {
 
 func (o *runOptions) checkRun() error {
 	return errors.Join(
-		failUnless(o.count >= 1 && o.count <= maxCount, "--count=%d: must be from 1 to %d", o.count, maxCount),
-		failUnless(o.priority >= 0 && o.priority <= maxPriority, "--priority=%d: must be from 0 to %d", o.priority, maxPriority),
-		failUnless(o.timeout >= 0, "--timeout=%s: must not be negative", o.timeout),
-		failUnless(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
-		failUnless(o.driver == robotv1.DriverExec || o.driver == robotv1.DriverRawExec,
+		errorUnless(o.count >= 1 && o.count <= maxCount, "--count=%d: must be from 1 to %d", o.count, maxCount),
+		errorUnless(o.priority >= 0 && o.priority <= maxPriority, "--priority=%d: must be from 0 to %d", o.priority, maxPriority),
+		errorUnless(o.timeout >= 0, "--timeout=%s: must not be negative", o.timeout),
+		errorUnless(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
+		errorUnless(o.driver == robotv1.DriverExec || o.driver == robotv1.DriverRawExec,
 			"--driver=%s: must be exec or raw_exec; for other drivers apply a Job manifest", o.driver),
 	)
 }
@@ -167,9 +167,9 @@ func (o *runOptions) checkEnv() error {
 func (o *runOptions) checkOutput() error {
 	printed := o.detach || o.dryRun != ""
 	return errors.Join(
-		failUnless(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
+		errorUnless(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
 		checkFormat(o.output, outputJSON, outputYAML, outputName),
-		failUnless(o.output == "" || printed, "--output=%s: requires --detach or --dry-run", o.output),
+		errorUnless(o.output == "" || printed, "--output=%s: requires --detach or --dry-run", o.output),
 	)
 }
 

@@ -113,9 +113,9 @@ func (o overview) renderPage(now time.Time) string {
 	if len(o.missingKinds()) > 0 {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "Robots      %s\n", countBy(o.robots, toStrings(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(robotPhase(r)) }))
-	fmt.Fprintf(&b, "Jobs        %s\n", countBy(o.jobs, toStrings(lifecycle.JobStates), jobStateText))
-	fmt.Fprintf(&b, "Tasks       %s\n\n", countBy(o.tasks, toStrings(lifecycle.TaskStates), taskState))
+	fmt.Fprintf(&b, "Robots      %s\n", countBy(o.robots, statesAsStrings(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(robotPhase(r)) }))
+	fmt.Fprintf(&b, "Jobs        %s\n", countBy(o.jobs, statesAsStrings(lifecycle.JobStates), jobStateText))
+	fmt.Fprintf(&b, "Tasks       %s\n\n", countBy(o.tasks, statesAsStrings(lifecycle.TaskStates), taskState))
 	problems := slices.Concat(limitLines(o.robotProblems(now)), limitLines(o.taskProblems(now)))
 	if len(problems) == 0 {
 		b.WriteString("No problems found.\n")
@@ -134,7 +134,7 @@ func robotPhase(r *robotv1.Robot) lifecycle.RobotPhase {
 	return lifecycle.ParseRobotPhase(r.Status.Phase)
 }
 
-func toStrings[S ~string](states []S) []string {
+func statesAsStrings[S ~string](states []S) []string {
 	out := make([]string, 0, len(states)+1)
 	for _, s := range states {
 		out = append(out, string(s))

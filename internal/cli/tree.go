@@ -21,7 +21,7 @@ func (o *getOptions) printTrees(ctx context.Context, d *deps, c *cluster, jobs [
 		if err != nil {
 			return err
 		}
-		tasks, err := tasksOf(ctx, c, job)
+		tasks, err := listTasks(ctx, c, job)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func groupsOf(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
 			own = append(own, o)
 		}
 	}
-	return groupsInOrder(job, own)
+	return sortGroups(job, own)
 }
 
 // newTree is a pure function that returns a table of a Job, its groups and its tasks.

@@ -156,7 +156,7 @@ func (w *waiter) applyUpdate(u update) error {
 	}
 	w.view.lostSince, w.view.lostErr = time.Time{}, nil
 	if u.kind.kind == groupKind.kind {
-		w.view.groups = groupsInOrder(w.view.job, u.objects)
+		w.view.groups = sortGroups(w.view.job, u.objects)
 		return nil
 	}
 	if len(u.objects) == 0 {
@@ -173,8 +173,8 @@ func (w *waiter) recordLoss(err error) {
 	w.view.lostErr = err
 }
 
-// groupsInOrder sorts groups by their order in the Job's spec.
-func groupsInOrder(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
+// sortGroups sorts groups by their order in the Job's spec.
+func sortGroups(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
 	place := map[string]int{}
 	for i, g := range job.Spec.TaskGroups {
 		place[g.Name] = i
@@ -206,7 +206,7 @@ func (w *waiter) stopWaiting(reason string, status int) error {
 func (w *waiter) printOutcome(ctx context.Context) error {
 	groups, groupErr := listObjects(ctx, w.cluster, groupKind, inJob(w.view.job)...)
 	if groupErr == nil {
-		w.view.groups = groupsInOrder(w.view.job, slices.DeleteFunc(groups, func(o client.Object) bool { return !w.groupSource().match(o) }))
+		w.view.groups = sortGroups(w.view.job, slices.DeleteFunc(groups, func(o client.Object) bool { return !w.groupSource().match(o) }))
 		w.display.showView(w.view, w.now())
 	}
 	failed, taskErr := w.failedTasks(ctx)
@@ -226,14 +226,14 @@ func (w *waiter) failedTasks(ctx context.Context) ([]*robotv1.Task, error) {
 	if w.view.job.Status.FailedTasks == 0 && jobState(w.view.job) != lifecycle.JobFailed {
 		return nil, nil
 	}
-	tasks, err := tasksOf(ctx, w.cluster, w.view.job)
+	tasks, err := listTasks(ctx, w.cluster, w.view.job)
 	return slices.DeleteFunc(tasks, func(t *robotv1.Task) bool {
 		return lifecycle.TaskState(t.Status.State) != lifecycle.TaskFailed
 	}), err
 }
 
-// tasksOf returns the tasks of a Job, sorted by name.
-func tasksOf(ctx context.Context, c client.Reader, job *robotv1.Job) ([]*robotv1.Task, error) {
+// listTasks returns the tasks of a Job, sorted by name.
+func listTasks(ctx context.Context, c client.Reader, job *robotv1.Job) ([]*robotv1.Task, error) {
 	objects, err := listObjects(ctx, c, taskKind, inJob(job)...)
 	if err != nil {
 		return nil, err
