@@ -1,9 +1,9 @@
-// Package buckets links the kinds of buckets that --log-bucket can name. Each has
-// its weight (docs/explanation/adr/0012-logs.md), and S3 is what most speak; a program that
-// keeps logs in files leaves this package out.
+// Package buckets links the bucket drivers that --log-bucket supports. Drivers are large
+// (docs/explanation/adr/0012-logs.md), and most object stores support S3. A program that stores logs
+// only in files does not import it.
 package buckets
 
 import (
 	_ "gocloud.dev/blob/fileblob" // file://
-	_ "gocloud.dev/blob/s3blob"   // s3://, also of others than Amazon by ?endpoint=
+	_ "gocloud.dev/blob/s3blob"   // s3://, for other stores than Amazon's with ?endpoint=
 )

@@ -75,7 +75,7 @@ func openAuthority(dir string, isManaged bool, now func() time.Time) (*Authority
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.loadFilesLocked(); err != nil {
-		return nil, fmt.Errorf("certificate authority of robots in %s: %w", dir, err)
+		return nil, fmt.Errorf("robot CA in %s: %w", dir, err)
 	}
 	return a, nil
 }
@@ -100,7 +100,7 @@ func (a *Authority) loadFilesLocked() error {
 		return err
 	}
 	if !signer.Leaf.IsCA {
-		return fmt.Errorf("%s is not the certificate of an authority; a Certificate of cert-manager needs isCA: true", fileCertificate)
+		return fmt.Errorf("%s: not a CA certificate; a Certificate of cert-manager needs isCA: true", fileCertificate)
 	}
 	text, err := os.ReadFile(a.path(fileTrust))
 	if err != nil {

@@ -47,13 +47,13 @@ func newJoinedRobot(id string) *robotv1.Robot {
 func (s *system) countDropped(kind wire.Kind, reason string) float64 {
 	s.t.Helper()
 	var m dto.Metric
-	if err := s.b.m.dropped.WithLabelValues(string(kind), reason).Write(&m); err != nil {
+	if err := s.gateway.m.dropped.WithLabelValues(string(kind), reason).Write(&m); err != nil {
 		s.t.Fatal(err)
 	}
 	return m.GetCounter().GetValue()
 }
 
-func (s *system) receiveMessage(topic, payload string) { s.b.receive(topic, []byte(payload), "") }
+func (s *system) receiveMessage(topic, payload string) { s.gateway.receive(topic, []byte(payload), "") }
 
 func TestGateway_DropsMessagesOfRobotsThatHaveNotJoined(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
@@ -89,7 +89,7 @@ func TestGateway_RefusesMessagesOfUnauthenticatedRobot(t *testing.T) {
 			t.Errorf("%s: %v of three messages were refused, want the one of r1", kind, n)
 		}
 	}
-	if s.b.robots.stateOf("r1").disconnectReason != "" || s.b.robots.stateOf("r3").disconnectReason == "" {
+	if s.gateway.robots.stateOf("r1").disconnectReason != "" || s.gateway.robots.stateOf("r3").disconnectReason == "" {
 		t.Error("a message of another client disconnected r1, or the message of r3 did not disconnect it")
 	}
 }
@@ -178,11 +178,11 @@ func TestGateway_SendsNothingToRevokedRobot(t *testing.T) {
 			s.createTask(newBoundTask("second", "r1"))
 			s.createTask(newBoundTask("other", "r2"))
 			eventually(t, "the server has seen the tasks", func() bool {
-				return s.b.objects.task(s.task("second").UID) != nil && s.b.objects.task(s.task("other").UID) != nil
+				return s.gateway.objects.task(s.task("second").UID) != nil && s.gateway.objects.task(s.task("other").UID) != nil
 			})
-			s.b.downlink.resendAll()
-			s.b.mqtt.onSubscribed(s.b.mqtt.currentConnection(), false) // as after a connect
-			for s.b.downlink.sendNext() {
+			s.gateway.downlink.resendAll()
+			s.gateway.mqtt.onSubscribed(s.gateway.mqtt.currentConnection(), false) // as after a connect
+			for s.gateway.downlink.sendNext() {
 			}
 			s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
 			s.awaitPublished(listener, "r1")
@@ -228,11 +228,11 @@ func TestGateway_ChecksTokenBeforeSendingTasks(t *testing.T) {
 		_, m := listener.lastPayload(state)
 		return n > 0 && m > 0
 	})
-	s.b.downlink.mu.Lock()
-	for _, i := range s.b.downlink.items {
-		i.turns, i.due = 10, s.b.now().Add(time.Hour) // nothing is due by itself
+	s.gateway.downlink.mu.Lock()
+	for _, i := range s.gateway.downlink.items {
+		i.turns, i.due = 10, s.gateway.now().Add(time.Hour) // nothing is due by itself
 	}
-	s.b.downlink.mu.Unlock()
+	s.gateway.downlink.mu.Unlock()
 	s.awaitPublished(listener, "r1")
 	_, dispatched := listener.lastPayload(dispatch)
 	_, listed := listener.lastPayload(state)
@@ -262,7 +262,7 @@ func (s *system) revoke(robot string, is bool) {
 		r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: is}
 		return s.api.Update(s.t.Context(), r) == nil
 	})
-	eventually(s.t, "the server has observed the revocation", func() bool { return s.b.objects.isRevoked(robot) == is })
+	eventually(s.t, "the server has observed the revocation", func() bool { return s.gateway.objects.isRevoked(robot) == is })
 }
 
 // awaitPublished waits until the listener has received all that the server has sent to a robot so
@@ -274,7 +274,7 @@ func (s *system) awaitPublished(listener *listener, robot string) {
 		s.t.Fatal(err)
 	}
 	_, had := listener.lastPayload(topic)
-	if !s.b.mqtt.enqueueMessage(robot, message{topic: topic, connection: s.b.mqtt.currentConnection()}) {
+	if !s.gateway.mqtt.enqueueMessage(robot, message{topic: topic, connection: s.gateway.mqtt.currentConnection()}) {
 		s.t.Fatal("the queue is full")
 	}
 	eventually(s.t, "the listener has received the marker", func() bool { _, n := listener.lastPayload(topic); return n > had })
@@ -309,13 +309,13 @@ func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 // A recreated robot has a new rate limit. Messages of the earlier robot of that id do not count.
 func TestGateway_ForgetsRateLimitOfDeletedRobot(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
-	now := s.b.now()
-	for s.b.limits.Allow("r1", now) {
+	now := s.gateway.now()
+	for s.gateway.limits.Allow("r1", now) {
 	}
 	if err := s.api.Delete(t.Context(), s.robot("r1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its rate limit is reset", func() bool { return s.b.limits.Allow("r1", now) })
+	eventually(t, "its rate limit is reset", func() bool { return s.gateway.limits.Allow("r1", now) })
 }
 
 // All writers of Tasks handle a failed write in the same way.
@@ -330,7 +330,7 @@ func TestGateway_HandlesWriteErrors(t *testing.T) {
 		{apierrors.NewConflict(kind, "first", broken), errStale},
 		{broken, broken},
 	} {
-		if err := s.b.handleWriteError(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
+		if err := s.gateway.handleWriteError(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
 			t.Errorf("after %v: error %v", row.err, err)
 		}
 	}

@@ -18,36 +18,36 @@ func hasRobotFinalizer(t *robotv1.Task) bool {
 }
 
 // removeFinalizer removes our finalizer from a deleted Task.
-func (b *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
-	t := b.objects.task(uid)
+func (g *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
+	t := g.objects.task(uid)
 	if t == nil || t.DeletionTimestamp == nil || !hasRobotFinalizer(t) {
 		return nil
 	}
 	free := t.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == robotv1.FinalizerRobotNotified })
-	if err := b.client.Update(ctx, free); err != nil {
-		return b.handleWriteError(ctx, t, err, "remove finalizer")
+	if err := g.client.Update(ctx, free); err != nil {
+		return g.handleWriteError(ctx, t, err, "remove finalizer")
 	}
 	return nil
 }
 
 // handleWriteError returns nil if the Task is deleted, and errStale after a conflict.
-func (b *Gateway) handleWriteError(ctx context.Context, t *robotv1.Task, err error, action string) error {
+func (g *Gateway) handleWriteError(ctx context.Context, t *robotv1.Task, err error, action string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		return b.rereadTask(ctx, t)
+		return g.rereadTask(ctx, t)
 	}
 	return fmt.Errorf("task %s/%s: %s: %w", t.Namespace, t.Name, action, err)
 }
 
 // rereadTask reads a Task without the cache. It returns errStale to request another try.
-func (b *Gateway) rereadTask(ctx context.Context, t *robotv1.Task) error {
+func (g *Gateway) rereadTask(ctx context.Context, t *robotv1.Task) error {
 	var now robotv1.Task
-	if err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(t), &now); err != nil {
+	if err := g.apiReader.Get(ctx, client.ObjectKeyFromObject(t), &now); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	b.storeTask(&now)
+	g.storeTask(&now)
 	return errStale
 }

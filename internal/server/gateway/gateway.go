@@ -151,19 +151,19 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	b := &Gateway{
+	g := &Gateway{
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
 		now: time.Now, log: log, m: m, objects: newObjectIndex(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker()), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
 		robotQueue: newQueue[string](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
 	}
-	if b.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
+	if g.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
 		return nil, err
 	}
-	if b.notifyTask == nil {
-		b.notifyTask = func(types.UID) {}
+	if g.notifyTask == nil {
+		g.notifyTask = func(types.UID) {}
 	}
-	b.connectComponents(cluster.Logs)
-	return b, nil
+	g.connectComponents(cluster.Logs)
+	return g, nil
 }
 
 func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
@@ -171,85 +171,85 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 }
 
 // connectComponents gives each component the functions of others that it calls.
-func (b *Gateway) connectComponents(logStore logstore.Store) {
-	b.mqtt.receive = b.receive
-	b.mqtt.tracer = b.cfg.Tracer
-	b.acks = &ackBatcher{send: func(id string, a wire.Ack) { b.sendMessage(id, wire.KindAck, a) }}
-	b.reports = &reportWriter{
-		window: b.cfg.BatchWindow, now: b.now, objects: b.objects, live: b.apiReader, writer: b.client.Status(),
-		sendAck: b.acks.ackTask, onWrite: b.storeTask, isGone: b.hasCaughtUp, tracer: b.cfg.Tracer, m: b.m, log: b.log,
+func (g *Gateway) connectComponents(logStore logstore.Store) {
+	g.mqtt.receive = g.receive
+	g.mqtt.tracer = g.cfg.Tracer
+	g.acks = &ackBatcher{send: func(id string, a wire.Ack) { g.sendMessage(id, wire.KindAck, a) }}
+	g.reports = &reportWriter{
+		window: g.cfg.BatchWindow, now: g.now, objects: g.objects, live: g.apiReader, writer: g.client.Status(),
+		sendAck: g.acks.ackTask, onWrite: g.storeTask, isGone: g.hasCaughtUp, tracer: g.cfg.Tracer, m: g.m, log: g.log,
 	}
-	b.reports.initQueues()
-	b.logs = &logWriter{
-		store: logStore, objects: b.objects, now: b.now, sendAck: b.acks.ackLog, onChange: b.notifyTask, isGone: b.hasCaughtUp, onError: b.dropLog, m: b.m, log: b.log,
+	g.reports.initQueues()
+	g.logs = &logWriter{
+		store: logStore, objects: g.objects, now: g.now, sendAck: g.acks.ackLog, onChange: g.notifyTask, isGone: g.hasCaughtUp, onError: g.dropLog, m: g.m, log: g.log,
 	}
-	b.logs.initWorkers()
-	b.taskLists = &taskLists{now: b.now, objects: b.objects, protocolOf: b.lastProtocol, publish: b.publishToRobot, onTooLarge: b.dropTaskList, upConnection: b.mqtt.upConnection, currentConnection: b.mqtt.currentConnection}
-	b.taskLists.initMaps()
-	b.downlink = &downlink{
-		now: b.now, objects: b.objects, protocolOf: b.dispatchProtocol, dispatchEpoch: b.taskLists.dispatchEpoch, publish: b.publishDispatch,
-		releaseTask: b.finalizerQueue.Add, addReport: b.reports.addReport, onOverdue: b.recordOverdue, fetchSecrets: b.secretQueue.Add, log: b.log,
-		upConnection: b.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter,
+	g.logs.initWorkers()
+	g.taskLists = &taskLists{now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection}
+	g.taskLists.initMaps()
+	g.downlink = &downlink{
+		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
+		releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
+		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter,
 	}
-	b.downlink.initMaps()
-	b.attributes = &attributeWatcher{objects: b.objects, send: b.resendTask}
-	b.mqtt.onSubscribed, b.mqtt.onUp = b.onSubscribed, b.onConnectionUp
+	g.downlink.initMaps()
+	g.attributes = &attributeWatcher{objects: g.objects, send: g.resendTask}
+	g.mqtt.onSubscribed, g.mqtt.onUp = g.onSubscribed, g.onConnectionUp
 }
 
 // onConnectionUp sends what was queued while the connection was down.
-func (b *Gateway) onConnectionUp() {
-	b.downlink.resendAll()
-	b.taskLists.wakeUp()
+func (g *Gateway) onConnectionUp() {
+	g.downlink.resendAll()
+	g.taskLists.wakeUp()
 }
 
 // onSubscribed publishes all task lists, because the broker may have lost its retained
 // messages. Lists of legacy agents wait if the broker may have queued messages of
 // theirs.
-func (b *Gateway) onSubscribed(connection int64, backlog bool) {
-	b.subscribeMu.Lock()
-	defer b.subscribeMu.Unlock()
-	if b.mqtt.currentConnection() != connection {
+func (g *Gateway) onSubscribed(connection int64, backlog bool) {
+	g.subscribeMu.Lock()
+	defer g.subscribeMu.Unlock()
+	if g.mqtt.currentConnection() != connection {
 		return // a newer connection has its own backlog
 	}
-	settled := b.now()
+	settled := g.now()
 	if backlog {
-		settled = settled.Add(b.cfg.BacklogWindow)
+		settled = settled.Add(g.cfg.BacklogWindow)
 	}
-	b.downlink.holdLegacyAgents(settled)
-	b.taskLists.sendAll(connection, settled)
+	g.downlink.holdLegacyAgents(settled)
+	g.taskLists.sendAll(connection, settled)
 }
 
 // NeedLeaderElection reports that only one server is connected to the broker at a time.
-func (b *Gateway) NeedLeaderElection() bool { return true }
+func (g *Gateway) NeedLeaderElection() bool { return true }
 
 // Ready returns nil while the server waits for leadership, and while it is connected to
 // the broker.
-func (b *Gateway) Ready() error {
-	if !b.running.Load() {
+func (g *Gateway) Ready() error {
+	if !g.running.Load() {
 		return nil
 	}
-	return b.mqtt.checkUp()
+	return g.mqtt.checkUp()
 }
 
 // Start serves until ctx ends. It connects to the broker once its index contains all
 // Tasks and Robots.
-func (b *Gateway) Start(ctx context.Context) error {
-	b.running.Store(true)
+func (g *Gateway) Start(ctx context.Context) error {
+	g.running.Store(true)
 	defer func() {
-		b.running.Store(false)
-		b.m.brokerUp.Set(0)
+		g.running.Store(false)
+		g.m.brokerUp.Set(0)
 	}()
-	removeHandlers, err := b.watchObjects(ctx)
+	removeHandlers, err := g.watchObjects(ctx)
 	defer removeHandlers()
 	if err != nil {
 		return err
 	}
-	b.syncedAt.Store(b.now().UnixNano())
-	b.log.Info("serving robots", "broker", b.mqtt.url.Redacted(), "robots", len(b.objects.robotIDs()))
-	return b.serveRobots(ctx)
+	g.syncedAt.Store(g.now().UnixNano())
+	g.log.Info("serving robots", "broker", g.mqtt.url.Redacted(), "robots", len(g.objects.robotIDs()))
+	return g.serveRobots(ctx)
 }
 
-func (b *Gateway) serveRobots(ctx context.Context) error {
+func (g *Gateway) serveRobots(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Reports are received until the connection is closed, and then written.
@@ -257,30 +257,30 @@ func (b *Gateway) serveRobots(ctx context.Context) error {
 	defer stopReports()
 	var wg sync.WaitGroup
 	for range robotWorkers {
-		wg.Go(func() { runWorker(ctx, b.robotQueue, b.syncRobot, b.logRetry) })
+		wg.Go(func() { runWorker(ctx, g.robotQueue, g.syncRobot, g.logRetry) })
 	}
 	for range releaseWorkers {
-		wg.Go(func() { runWorker(ctx, b.finalizerQueue, b.removeFinalizer, b.logRetry) })
+		wg.Go(func() { runWorker(ctx, g.finalizerQueue, g.removeFinalizer, g.logRetry) })
 	}
 	for range secretWorkers {
-		wg.Go(func() { runWorker(ctx, b.secretQueue, b.dispatchSecrets, b.logRetry) })
+		wg.Go(func() { runWorker(ctx, g.secretQueue, g.dispatchSecrets, g.logRetry) })
 	}
-	wg.Go(func() { b.reports.run(reportCtx) })
-	wg.Go(func() { b.logs.run(ctx) })
-	wg.Go(func() { b.taskLists.run(ctx) })
-	wg.Go(func() { b.downlink.run(ctx) })
-	wg.Go(func() { b.sweepRobots(ctx) })
-	err := b.mqtt.run(ctx)
+	wg.Go(func() { g.reports.run(reportCtx) })
+	wg.Go(func() { g.logs.run(ctx) })
+	wg.Go(func() { g.taskLists.run(ctx) })
+	wg.Go(func() { g.downlink.run(ctx) })
+	wg.Go(func() { g.sweepRobots(ctx) })
+	err := g.mqtt.run(ctx)
 	cancel()
 	stopReports()
-	b.robotQueue.ShutDown()
-	b.finalizerQueue.ShutDown()
-	b.secretQueue.ShutDown()
+	g.robotQueue.ShutDown()
+	g.finalizerQueue.ShutDown()
+	g.secretQueue.ShutDown()
 	wg.Wait()
 	return err
 }
 
-func (b *Gateway) logRetry(err error) { b.log.Error(err, "try again later") }
+func (g *Gateway) logRetry(err error) { g.log.Error(err, "try again later") }
 
 // runWorker processes items of the queue until ctx ends, and retries those that fail.
 func runWorker[T comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[T], do func(context.Context, T) error, failed func(error)) {
@@ -311,33 +311,33 @@ func processItem[T comparable](ctx context.Context, q workqueue.TypedRateLimitin
 
 // sweepRobots periodically checks all robots: heartbeat times that need a write,
 // unconfirmed last wills, and robots that have become silent.
-func (b *Gateway) sweepRobots(ctx context.Context) {
-	tick := time.NewTicker(max(10*time.Millisecond, min(time.Second, b.cfg.OfflineAfter/20)))
+func (g *Gateway) sweepRobots(ctx context.Context) {
+	tick := time.NewTicker(max(10*time.Millisecond, min(time.Second, g.cfg.OfflineAfter/20)))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			b.sweepRobotsOnce(b.now())
+			g.sweepRobotsOnce(g.now())
 		}
 	}
 }
 
-func (b *Gateway) sweepRobotsOnce(now time.Time) {
-	b.robots.forgetUnknown(func(id string) bool { return b.objects.robot(id) != nil }, now, b.cfg.OfflineAfter)
+func (g *Gateway) sweepRobotsOnce(now time.Time) {
+	g.robots.forgetUnknown(func(id string) bool { return g.objects.robot(id) != nil }, now, g.cfg.OfflineAfter)
 	connected := 0
-	for _, id := range b.objects.robotIDs() {
-		r := b.objects.robot(id)
+	for _, id := range g.objects.robotIDs() {
+		r := g.objects.robot(id)
 		if r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected) {
 			connected++
 		}
-		if r != nil && (b.detectDisconnect(now, id, r) || isHeartbeatDue(now, id, r.Status, b.robots.stateOf(id), b.cfg.OfflineAfter)) {
-			b.robotQueue.Add(id)
+		if r != nil && (g.detectDisconnect(now, id, r) || isHeartbeatDue(now, id, r.Status, g.robots.stateOf(id), g.cfg.OfflineAfter)) {
+			g.robotQueue.Add(id)
 		}
 	}
-	b.m.robots.Set(float64(connected))
-	b.m.brokerUp.Set(boolGauge(b.mqtt.checkUp() == nil))
+	g.m.robots.Set(float64(connected))
+	g.m.brokerUp.Set(boolGauge(g.mqtt.checkUp() == nil))
 }
 
 // boolGauge returns a bool as the value of a gauge.
@@ -351,95 +351,95 @@ func boolGauge(yes bool) float64 {
 // detectDisconnect marks a robot as disconnected if it is silent for too long, and
 // reports whether it did. Only connected robots are checked, and only after this server
 // has listened for long enough.
-func (b *Gateway) detectDisconnect(now time.Time, id string, r *robotv1.Robot) (gone bool) {
-	since := time.Unix(0, b.syncedAt.Load())
+func (g *Gateway) detectDisconnect(now time.Time, id string, r *robotv1.Robot) (gone bool) {
+	since := time.Unix(0, g.syncedAt.Load())
 	if at := r.Status.LastHeartbeatTime; at != nil {
 		since = laterOf(since, at.Time)
 	}
 	connected := meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected)
-	b.robots.updateState(id, true, func(w *robotState) {
-		gone = w.confirmLastWill(now) || connected && w.markSilent(now, since, b.cfg.OfflineAfter)
+	g.robots.updateState(id, true, func(w *robotState) {
+		gone = w.confirmLastWill(now) || connected && w.markSilent(now, since, g.cfg.OfflineAfter)
 	})
 	return gone
 }
 
 // lastProtocol returns the protocol of a robot. Empty: no message of it is known.
-func (b *Gateway) lastProtocol(robotID string) string {
-	return protocolOf(b.robots.stateOf(robotID), b.objects.robot(robotID))
+func (g *Gateway) lastProtocol(robotID string) string {
+	return protocolOf(g.robots.stateOf(robotID), g.objects.robot(robotID))
 }
 
 // dispatchProtocol returns the protocol in which a robot gets dispatches. Empty: it gets
 // none, because it has never sent a message or is revoked, which an external broker may
 // not know. Its task list is still published, without tasks.
-func (b *Gateway) dispatchProtocol(robotID string) string {
-	if b.objects.isRevoked(robotID) {
+func (g *Gateway) dispatchProtocol(robotID string) string {
+	if g.objects.isRevoked(robotID) {
 		return ""
 	}
-	return b.lastProtocol(robotID)
+	return g.lastProtocol(robotID)
 }
 
 // hasCaughtUp reports whether a Task that is missing in the index is certainly deleted.
-func (b *Gateway) hasCaughtUp() bool {
-	at := b.syncedAt.Load()
-	return at != 0 && b.now().Sub(time.Unix(0, at)) > catchUp
+func (g *Gateway) hasCaughtUp() bool {
+	at := g.syncedAt.Load()
+	return at != 0 && g.now().Sub(time.Unix(0, at)) > catchUp
 }
 
-func (b *Gateway) sendMessage(robotID string, k wire.Kind, v any) bool {
+func (g *Gateway) sendMessage(robotID string, k wire.Kind, v any) bool {
 	payload, err := wire.Encode(v)
 	if err != nil {
-		b.log.Error(err, "send", "robot", robotID, "kind", k)
+		g.log.Error(err, "send", "robot", robotID, "kind", k)
 		return false
 	}
-	return b.publishToRobot(b.mqtt.currentConnection(), robotID, k, payload, false)
+	return g.publishToRobot(g.mqtt.currentConnection(), robotID, k, payload, false)
 }
 
-func (b *Gateway) publishToRobot(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
-	return b.enqueueMessage(robotID, k, message{
+func (g *Gateway) publishToRobot(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
+	return g.enqueueMessage(robotID, k, message{
 		topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain, expiry: k.MessageExpiry(), connection: connection,
 	})
 }
 
 // publishDispatch publishes a dispatch as part of the trace of its attempt.
-func (b *Gateway) publishDispatch(connection int64, robotID string, t *robotv1.Task, payload []byte) bool {
+func (g *Gateway) publishDispatch(connection int64, robotID string, t *robotv1.Task, payload []byte) bool {
 	m := message{topic: wire.RobotTopic(robotID, wire.KindDispatch), payload: payload, expiry: wire.KindDispatch.MessageExpiry(), connection: connection}
 	at := trace.AttemptContext(string(t.UID), t.Status.Attempt)
-	if at.Sampled = b.cfg.Tracer.IsSampled(at); at.Sampled && wantedAction(t) == wire.ActionCreate {
-		m.trace, m.enqueuedAt = at, b.now()
+	if at.Sampled = g.cfg.Tracer.IsSampled(at); at.Sampled && wantedAction(t) == wire.ActionCreate {
+		m.trace, m.enqueuedAt = at, g.now()
 	}
-	return b.enqueueMessage(robotID, wire.KindDispatch, m)
+	return g.enqueueMessage(robotID, wire.KindDispatch, m)
 }
 
-func (b *Gateway) enqueueMessage(robotID string, k wire.Kind, m message) bool {
-	if !b.mqtt.enqueueMessage(robotID, m) {
-		b.countDropped(k, "queue is full")
+func (g *Gateway) enqueueMessage(robotID string, k wire.Kind, m message) bool {
+	if !g.mqtt.enqueueMessage(robotID, m) {
+		g.countDropped(k, "queue is full")
 		return false
 	}
-	b.m.sent.WithLabelValues(string(k)).Inc()
+	g.m.sent.WithLabelValues(string(k)).Inc()
 	return true
 }
 
 // dropLog counts and logs a piece of a log that was invalid or could not be stored.
-func (b *Gateway) dropLog(robotID string, err error) {
-	b.countDropped(wire.KindLogs, "not taken")
-	if b.objects.robot(robotID) == nil {
+func (g *Gateway) dropLog(robotID string, err error) {
+	g.countDropped(wire.KindLogs, "not taken")
+	if g.objects.robot(robotID) == nil {
 		robotID = "" // unknown robots share one log line
 	}
-	if b.rateLimitedLog.Allow(robotID, b.now()) {
-		b.log.Info("could not take in a log; the robot will send it again", "robot", robotID, "reason", err.Error())
+	if g.rateLimitedLog.Allow(robotID, g.now()) {
+		g.log.Info("could not store a piece of a log; the robot sends it again", "robot", robotID, "reason", err.Error())
 	}
 }
 
 // dropTaskList counts and logs a task list that exceeds the message size.
-func (b *Gateway) dropTaskList(robotID string, tasks int) {
-	b.countDropped(wire.KindState, "too large")
-	if b.rateLimitedLog.Allow(robotID, b.now()) {
-		b.log.Info("a robot has more tasks than a message to it can name; lower its capacity", "robot", robotID, "tasks", tasks)
+func (g *Gateway) dropTaskList(robotID string, tasks int) {
+	g.countDropped(wire.KindState, "too large")
+	if g.rateLimitedLog.Allow(robotID, g.now()) {
+		g.log.Info("a robot has more tasks than a message to it can name; lower its capacity", "robot", robotID, "tasks", tasks)
 	}
 }
 
 // watchObjects watches Tasks and Robots, and returns once the index contains all of them.
 // The returned function removes the event handlers.
-func (b *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err error) {
+func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err error) {
 	var removals []func()
 	removeHandlers = func() {
 		for _, f := range removals {
@@ -449,10 +449,10 @@ func (b *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err 
 	var synced []toolscache.InformerSynced
 	var taskVersion uint64
 	for object, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&robotv1.Robot{}: handlerOf(b.handleRobotUpdate, b.handleRobotDelete),
-		&robotv1.Task{}:  handlerOf(b.handleTaskUpdate, b.handleTaskDelete),
+		&robotv1.Robot{}: handlerOf(g.handleRobotUpdate, g.handleRobotDelete),
+		&robotv1.Task{}:  handlerOf(g.handleTaskUpdate, g.handleTaskDelete),
 	} {
-		informer, err := b.informers.GetInformer(ctx, object)
+		informer, err := g.informers.GetInformer(ctx, object)
 		if err != nil {
 			return removeHandlers, fmt.Errorf("watch %T: %w", object, err)
 		}
@@ -473,7 +473,7 @@ func (b *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err 
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return removeHandlers, fmt.Errorf("wait for the first list: %w", context.Cause(ctx))
 	}
-	b.objects.raiseVersion(taskVersion)
+	g.objects.raiseVersion(taskVersion)
 	return removeHandlers, nil
 }
 
@@ -502,82 +502,82 @@ func handlerOf[T client.Object](is, gone func(T)) toolscache.ResourceEventHandle
 	}
 }
 
-func (b *Gateway) handleTaskUpdate(t *robotv1.Task) {
-	if old, isNewer := b.objects.deliverTask(t); isNewer {
-		b.onTaskChanged(old, t)
+func (g *Gateway) handleTaskUpdate(t *robotv1.Task) {
+	if old, isNewer := g.objects.deliverTask(t); isNewer {
+		g.onTaskChanged(old, t)
 	} else {
-		b.notifyTask(t.UID) // our own write has reached the cache
+		g.notifyTask(t.UID) // our own write has reached the cache
 	}
 }
 
-func (b *Gateway) storeTask(t *robotv1.Task) {
-	if old, isNewer := b.objects.storeWrittenTask(t); isNewer {
-		b.onTaskChanged(old, t)
+func (g *Gateway) storeTask(t *robotv1.Task) {
+	if old, isNewer := g.objects.storeWrittenTask(t); isNewer {
+		g.onTaskChanged(old, t)
 	}
 }
 
-func (b *Gateway) onTaskChanged(old, t *robotv1.Task) {
+func (g *Gateway) onTaskChanged(old, t *robotv1.Task) {
 	if lifecycle.TaskState(t.Status.State) != lifecycle.TaskRunning {
-		b.usage.forgetTask(t.UID)
+		g.usage.forgetTask(t.UID)
 	}
-	b.taskLists.onTaskChanged(old, t)
-	b.downlink.onTaskChanged(t.UID)
-	b.logs.logStateChange(old, t)
-	b.notifyTask(t.UID)
+	g.taskLists.onTaskChanged(old, t)
+	g.downlink.onTaskChanged(t.UID)
+	g.logs.logStateChange(old, t)
+	g.notifyTask(t.UID)
 }
 
-func (b *Gateway) handleTaskDelete(t *robotv1.Task) {
-	b.usage.forgetTask(t.UID)
-	if old := b.objects.removeTask(t); old != nil {
-		b.taskLists.onTaskChanged(old, nil)
-		b.downlink.onTaskRemoved(old)
-		b.notifyTask(t.UID)
+func (g *Gateway) handleTaskDelete(t *robotv1.Task) {
+	g.usage.forgetTask(t.UID)
+	if old := g.objects.removeTask(t); old != nil {
+		g.taskLists.onTaskChanged(old, nil)
+		g.downlink.onTaskRemoved(old)
+		g.notifyTask(t.UID)
 	}
 }
 
 // resendTask dispatches a running task again, if the agent speaks protocol v2: a legacy
 // agent might start it again.
-func (b *Gateway) resendTask(t *robotv1.Task) {
-	if b.dispatchProtocol(t.CurrentRobot()) == robotv1.ProtocolV2 {
-		b.downlink.sendTask(t, wire.ActionCreate)
+func (g *Gateway) resendTask(t *robotv1.Task) {
+	if g.dispatchProtocol(t.CurrentRobot()) == robotv1.ProtocolV2 {
+		g.downlink.sendTask(t, wire.ActionCreate)
 	}
 }
 
 // handleRobotUpdate stores a Robot, and continues a registration that waits for
 // approval.
-func (b *Gateway) handleRobotUpdate(r *robotv1.Robot) {
-	first, was := b.objects.robot(r.Name) == nil, b.objects.isRevoked(r.Name)
-	if !b.objects.putRobot(r) {
+func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
+	first, was := g.objects.robot(r.Name) == nil, g.objects.isRevoked(r.Name)
+	if !g.objects.putRobot(r) {
 		return
 	}
-	b.attributes.recordAttributes(r)
-	if is := b.objects.isRevoked(r.Name); !first && is != was {
-		b.onRevocationChanged(r.Name)
+	g.attributes.recordAttributes(r)
+	if is := g.objects.isRevoked(r.Name); !first && is != was {
+		g.onRevocationChanged(r.Name)
 	}
-	w := b.robots.stateOf(r.Name)
+	w := g.robots.stateOf(r.Name)
 	if w.awaitsResponse {
-		b.robotQueue.Add(r.Name)
+		g.robotQueue.Add(r.Name)
 	}
 	if first {
-		b.taskLists.resendList(r.Name)
-		b.downlink.onRobotRegistered(r.Name, b.objects.tasksOn(r.Name), w.protocol == robotv1.ProtocolV1)
+		g.taskLists.resendList(r.Name)
+		g.downlink.onRobotRegistered(r.Name, g.objects.tasksOn(r.Name), w.protocol == robotv1.ProtocolV1)
 	}
 }
 
 // onRevocationChanged removes all tasks from the list of a robot that was revoked, and
 // sends them when it is approved again.
-func (b *Gateway) onRevocationChanged(robotID string) {
-	b.taskLists.resendList(robotID)
-	b.downlink.onRobotRegistered(robotID, b.objects.tasksOn(robotID), b.lastProtocol(robotID) == robotv1.ProtocolV1)
+func (g *Gateway) onRevocationChanged(robotID string) {
+	g.taskLists.resendList(robotID)
+	g.downlink.onRobotRegistered(robotID, g.objects.tasksOn(robotID), g.lastProtocol(robotID) == robotv1.ProtocolV1)
 }
 
-func (b *Gateway) handleRobotDelete(r *robotv1.Robot) {
-	b.objects.removeRobot(r)
+func (g *Gateway) handleRobotDelete(r *robotv1.Robot) {
+	g.objects.removeRobot(r)
 	id := r.Spec.RobotID // the components' key
-	if b.objects.robot(id) == nil {
-		b.taskLists.forgetRobot(id)
-		b.rateLimitedLog.Forget(id)
-		b.limits.Forget(id)
-		b.attributes.forgetRobot(id)
+	if g.objects.robot(id) == nil {
+		g.taskLists.forgetRobot(id)
+		g.rateLimitedLog.Forget(id)
+		g.limits.Forget(id)
+		g.attributes.forgetRobot(id)
 	}
 }

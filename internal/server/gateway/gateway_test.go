@@ -238,7 +238,7 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		s.approveRobots()
 		r := s.startRobot(simrobot.Config{RobotID: "r1"})
 		eventually(t, "connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
-		s.b.robots.updateState("r1", true, func(w *robotState) { w.registered = w.registered.Add(-staleWillWindow) })
+		s.gateway.robots.updateState("r1", true, func(w *robotState) { w.registered = w.registered.Add(-staleWillWindow) })
 		r.LoseConnection()
 		eventually(t, "its last will is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False LastWill" })
 	})
@@ -274,7 +274,7 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		seen := r.HeartbeatAcked()
 		eventually(t, "the next heartbeats are acknowledged", func() bool { return r.HeartbeatAcked() > seen+1 })
 		eventually(t, "it is connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
-		if w := s.b.robots.stateOf("r1"); w.disconnectReason != "" || !w.unconfirmedWill.IsZero() {
+		if w := s.gateway.robots.stateOf("r1"); w.disconnectReason != "" || !w.unconfirmedWill.IsZero() {
 			t.Errorf("state is %+v", w)
 		}
 	})
@@ -303,7 +303,7 @@ func TestRobotPlan_WritesLastHeartbeatBeforeSilence(t *testing.T) {
 	r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: time.Now()}
 	s := startWith(t, Config{OfflineAfter: 12 * time.Second}, r)
 	last := time.Now()
-	s.b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0); w.recordContact(last) })
+	s.gateway.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0); w.recordContact(last) })
 	eventually(t, "it is written", func() bool {
 		return s.robot("r1").Status.LastHeartbeatTime.Time.Equal(last.Truncate(time.Microsecond))
 	})
@@ -451,9 +451,9 @@ func TestGateway_ResendsAfterBrokerRestart(t *testing.T) {
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
 	r.LoseConnection()
 	s.stopBroker()
-	eventually(t, "the server notices the disconnect", func() bool { return s.b.mqtt.checkUp() != nil })
+	eventually(t, "the server notices the disconnect", func() bool { return s.gateway.mqtt.checkUp() != nil })
 	s.startBroker(strings.TrimPrefix(s.url, "mqtt://"))
-	eventually(t, "the server has reconnected", func() bool { return s.b.mqtt.checkUp() == nil })
+	eventually(t, "the server has reconnected", func() bool { return s.gateway.mqtt.checkUp() == nil })
 	l := s.newListener(wire.RobotTopic("r1", wire.KindState))
 	eventually(t, "the list is published again", func() bool {
 		payload, _ := l.lastPayload(wire.RobotTopic("r1", wire.KindState))
@@ -483,7 +483,7 @@ func TestGateway_AcknowledgesReportsOfDeletedTask(t *testing.T) {
 	defer r.Stop()
 	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-	s.b.syncedAt.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.gateway.syncedAt.Store(time.Now().Add(-time.Hour).UnixNano())
 	if err := s.api.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
@@ -556,9 +556,9 @@ func TestTaskList_OmitsEndedAttemptOfLegacyAgentBeforeWrite(t *testing.T) {
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
 	s.set(func() { s.refuse = math.MaxInt })
 	a.EndTask(string(task.UID))
-	eventually(t, "the server has received the end", func() bool { return s.b.taskLists.hasEndRecorded(task.UID) })
+	eventually(t, "the server has received the end", func() bool { return s.gateway.taskLists.hasEndRecorded(task.UID) })
 	l := s.newListener(wire.RobotTopic("d1", wire.KindState))
-	s.b.taskLists.resendList("d1")
+	s.gateway.taskLists.resendList("d1")
 	eventually(t, "the list is empty", func() bool {
 		payload, _ := l.lastPayload(wire.RobotTopic("d1", wire.KindState))
 		return string(payload) == `{"tasks":[]}`

@@ -20,29 +20,29 @@ type Tokens interface {
 const legacyKey = "legacy"
 
 // needsToken reports whether a robot's token is checked before it is sent anything.
-func (b *Gateway) needsToken(w robotState) bool {
-	return b.cfg.Tokens != nil && !b.cfg.AllowAnonymous && w.awaitsResponse && w.protocol == robotv1.ProtocolV1
+func (g *Gateway) needsToken(w robotState) bool {
+	return g.cfg.Tokens != nil && !g.cfg.AllowAnonymous && w.awaitsResponse && w.protocol == robotv1.ProtocolV1
 }
 
 // checkToken checks the token of a legacy agent that registers, and answers if it is
 // refused. A new robot is created in the token's namespace.
-func (b *Gateway) checkToken(ctx context.Context, id string, w robotState, r *robotv1.Robot) (token jointoken.Token, refused bool, err error) {
-	if !b.needsToken(w) {
+func (g *Gateway) checkToken(ctx context.Context, id string, w robotState, r *robotv1.Robot) (token jointoken.Token, refused bool, err error) {
+	if !g.needsToken(w) {
 		return token, false, nil
 	}
 	if r == nil {
-		token, err = b.cfg.Tokens.Redeem(ctx, w.token, id, legacyKey)
+		token, err = g.cfg.Tokens.Redeem(ctx, w.token, id, legacyKey)
 	} else {
-		err = b.cfg.Tokens.CheckUsed(ctx, w.token, id, legacyKey)
+		err = g.cfg.Tokens.CheckUsed(ctx, w.token, id, legacyKey)
 	}
 	if r != nil && r.Status.Agent == nil && err != nil { // the Robot was created beforehand
-		token, err = b.cfg.Tokens.Redeem(ctx, w.token, id, legacyKey)
+		token, err = g.cfg.Tokens.Redeem(ctx, w.token, id, legacyKey)
 	}
 	why, ok := errors.AsType[*jointoken.RefusedError](err)
 	if !ok {
 		return token, false, err
 	}
-	b.countDropped(wire.KindRegister, "token")
-	b.sendResponse(id, &wire.Response{Message: "Registration refused: " + why.Error(), RobotID: id})
+	g.countDropped(wire.KindRegister, "token")
+	g.sendResponse(id, &wire.Response{Message: "Registration refused: " + why.Error(), RobotID: id})
 	return token, true, nil
 }

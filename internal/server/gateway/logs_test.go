@@ -93,7 +93,7 @@ func TestGateway_ContinuesLogsAfterRestart(t *testing.T) {
 		})
 		s.stop()
 		more <- line + " while no server ran"
-		want += line + " while it was away\n"
+		want += line + " while no server ran\n"
 		s.startServer(Config{})
 	}
 	close(more)

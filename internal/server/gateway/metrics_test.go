@@ -16,7 +16,7 @@ func TestMetrics_ShowReportLagAndConnectedRobots(t *testing.T) {
 	defer r.Stop()
 	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	m := s.b.m
+	m := s.gateway.m
 	eventually(t, "its robot is counted", func() bool { return gaugeValue(t, m.robots) == 1 && gaugeValue(t, m.brokerUp) == 1 })
 	eventually(t, "its reports are measured", func() bool {
 		var lag dto.Metric

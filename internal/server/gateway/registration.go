@@ -22,106 +22,106 @@ var (
 
 // syncRobot writes what the robot has reported to its Robot, and answers its
 // registration once the manager has approved it.
-func (b *Gateway) syncRobot(ctx context.Context, id string) error {
-	w, r := b.robots.stateOf(id), b.objects.robot(id)
-	token, refused, err := b.checkToken(ctx, id, w, r)
+func (g *Gateway) syncRobot(ctx context.Context, id string) error {
+	w, r := g.robots.stateOf(id), g.objects.robot(id)
+	token, refused, err := g.checkToken(ctx, id, w, r)
 	if refused || err != nil {
 		return err
 	}
-	if r != nil && b.needsToken(w) {
-		b.sendAll(id, w.protocol) // before the answer, as in register
+	if r != nil && g.needsToken(w) {
+		g.sendAll(id, w.protocol) // before the answer, as in register
 	}
-	s := planRobot(b.now(), id, w, r, b.cfg.OfflineAfter)
+	s := planRobot(g.now(), id, w, r, g.cfg.OfflineAfter)
 	if s.answer != nil {
 		// Sent before the writes, because the robot is approved already.
-		b.sendResponse(id, s.answer)
+		g.sendResponse(id, s.answer)
 	}
 	if s.create {
-		return b.createRobot(ctx, id, w, token)
+		return g.createRobot(ctx, id, w, token)
 	}
 	if s.labels != nil {
-		return b.updateRobotLabels(ctx, r, *s.labels)
+		return g.updateRobotLabels(ctx, r, *s.labels)
 	}
 	if s.status == nil {
 		return nil
 	}
-	return b.writeRobotStatus(ctx, r, s)
+	return g.writeRobotStatus(ctx, r, s)
 }
 
-func (b *Gateway) sendResponse(id string, a *wire.Response) {
-	if b.sendMessage(id, wire.KindResponse, a) {
-		b.robots.updateState(id, true, func(w *robotState) { w.awaitsResponse = false })
+func (g *Gateway) sendResponse(id string, a *wire.Response) {
+	if g.sendMessage(id, wire.KindResponse, a) {
+		g.robots.updateState(id, true, func(w *robotState) { w.awaitsResponse = false })
 		if a.Success {
-			b.attributes.resendTasks(id)
+			g.attributes.resendTasks(id)
 		}
 	}
 }
 
 // createRobot creates the Robot. Its status needs a second write.
-func (b *Gateway) createRobot(ctx context.Context, id string, w robotState, token jointoken.Token) error {
-	r := newRobot(cmp.Or(token.Namespace, b.cfg.RobotNamespace), id, token.Labels, w)
-	err := b.client.Create(ctx, r)
-	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
+func (g *Gateway) createRobot(ctx context.Context, id string, w robotState, token jointoken.Token) error {
+	r := newRobot(cmp.Or(token.Namespace, g.cfg.RobotNamespace), id, token.Labels, w)
+	err := g.client.Create(ctx, r)
+	g.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
 	if apierrors.IsAlreadyExists(err) {
-		return b.rereadRobot(ctx, r)
+		return g.rereadRobot(ctx, r)
 	}
 	if err != nil {
 		return fmt.Errorf("create robot %s: %w", id, err)
 	}
-	b.handleRobotUpdate(r)
-	b.robotQueue.Add(id) // now its status
+	g.handleRobotUpdate(r)
+	g.robotQueue.Add(id) // now its status
 	return nil
 }
 
-func (b *Gateway) updateRobotLabels(ctx context.Context, r *robotv1.Robot, now robotLabels) error {
+func (g *Gateway) updateRobotLabels(ctx context.Context, r *robotv1.Robot, now robotLabels) error {
 	next := r.DeepCopy()
 	now.applyTo(next)
-	if err := b.handleRobotWrite(ctx, next, b.client.Update(ctx, next), "label robot"); err != nil {
+	if err := g.handleRobotWrite(ctx, next, g.client.Update(ctx, next), "label robot"); err != nil {
 		return err
 	}
-	b.robotQueue.Add(r.Name) // now its status
+	g.robotQueue.Add(r.Name) // now its status
 	return nil
 }
 
-func (b *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robotActions) error {
+func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robotActions) error {
 	next := r.DeepCopy()
 	next.Status = *s.status
-	if err := b.handleRobotWrite(ctx, next, b.client.Status().Update(ctx, next), "write status of robot"); err != nil {
+	if err := g.handleRobotWrite(ctx, next, g.client.Status().Update(ctx, next), "write status of robot"); err != nil {
 		return err
 	}
-	b.ackHeartbeat(next.Name, next)
+	g.ackHeartbeat(next.Name, next)
 	if s.warning {
-		b.warn(next, "NotResponsive", messageUnresponsive)
+		g.warn(next, "NotResponsive", messageUnresponsive)
 	}
 	return nil
 }
 
 // handleRobotWrite stores the result of a write, or reads the Robot again after a
 // conflict.
-func (b *Gateway) handleRobotWrite(ctx context.Context, next *robotv1.Robot, err error, action string) error {
-	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
+func (g *Gateway) handleRobotWrite(ctx context.Context, next *robotv1.Robot, err error, action string) error {
+	g.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return b.rereadRobot(ctx, next)
+		return g.rereadRobot(ctx, next)
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", action, next.Name, err)
 	}
-	b.handleRobotUpdate(next)
+	g.handleRobotUpdate(next)
 	return nil
 }
 
 // rereadRobot reads a Robot without the cache. It returns errStale to request another
 // try.
-func (b *Gateway) rereadRobot(ctx context.Context, r *robotv1.Robot) error {
+func (g *Gateway) rereadRobot(ctx context.Context, r *robotv1.Robot) error {
 	var now robotv1.Robot
-	err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(r), &now)
+	err := g.apiReader.Get(ctx, client.ObjectKeyFromObject(r), &now)
 	switch {
 	case apierrors.IsNotFound(err):
-		b.objects.removeRobot(r)
+		g.objects.removeRobot(r)
 	case err != nil:
 		return fmt.Errorf("read robot %s again: %w", r.Name, err)
 	default:
-		b.handleRobotUpdate(&now)
+		g.handleRobotUpdate(&now)
 	}
 	return errStale
 }

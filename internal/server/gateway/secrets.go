@@ -51,37 +51,37 @@ func needsSecrets(t *robotv1.Task, action string) bool {
 
 // dispatchSecrets reads the secrets of a task and sends its dispatch. Values are not
 // kept; a repetition reads them again.
-func (b *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
-	t := b.objects.task(uid)
+func (g *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
+	t := g.objects.task(uid)
 	if wantedAction(t) != wire.ActionCreate {
 		return nil
 	}
-	values, err := readSecrets(ctx, b.apiReader, t)
+	values, err := readSecrets(ctx, g.apiReader, t)
 	if no, ok := errors.AsType[*secretError](err); ok {
-		return b.recordSecretError(ctx, t, no) // the downlink requests them again
+		return g.recordSecretError(ctx, t, no) // the downlink requests them again
 	}
 	if err != nil {
 		return fmt.Errorf("secretEnv of task %s/%s: %w", t.Namespace, t.Name, err)
 	}
-	b.downlink.sendWithSecrets(t, values)
+	g.downlink.sendWithSecrets(t, values)
 	return nil
 }
 
 // recordSecretError writes the condition SecretsReady, and an event if it has changed.
-func (b *Gateway) recordSecretError(ctx context.Context, t *robotv1.Task, no *secretError) error {
+func (g *Gateway) recordSecretError(ctx context.Context, t *robotv1.Task, no *secretError) error {
 	next := t.DeepCopy()
 	if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-		Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message, LastTransitionTime: metav1.NewTime(b.now()),
+		Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message, LastTransitionTime: metav1.NewTime(g.now()),
 	}) {
 		return nil
 	}
-	err := b.client.Status().Update(ctx, next)
-	b.m.taskWrites.WithLabelValues(resultLabel(err)).Inc()
+	err := g.client.Status().Update(ctx, next)
+	g.m.taskWrites.WithLabelValues(resultLabel(err)).Inc()
 	if err != nil {
-		return b.handleWriteError(ctx, t, err, "write condition SecretsReady")
+		return g.handleWriteError(ctx, t, err, "write condition SecretsReady")
 	}
-	b.storeTask(next)
-	b.warn(next, no.reason, no.message)
+	g.storeTask(next)
+	g.warn(next, no.reason, no.message)
 	return nil
 }
 

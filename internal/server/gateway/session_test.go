@@ -55,7 +55,7 @@ func TestGateway_WritesQueuedReportsAtShutdown(t *testing.T) {
 	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
 	task := s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "it runs", func() bool { return a.RunCounts()[string(task.UID)] == 1 })
-	eventually(t, "the server has received the report", func() bool { return s.b.robots.stateOf("d1").hasAnswered })
+	eventually(t, "the server has received the report", func() bool { return s.gateway.robots.stateOf("d1").hasAnswered })
 	s.stop()
 	if got := s.state("t1"); got != lifecycle.TaskRunning {
 		t.Errorf("t1 is %s: the report is lost, the broker has delivered it", got)

@@ -95,7 +95,7 @@ type system struct {
 	broker   *broker.Broker
 	api      client.WithWatch
 	url      string
-	b        *Gateway
+	gateway  *Gateway
 	stop     func()
 	logs     logstore.Store // if nil, logs are dropped
 	mu       sync.Mutex
@@ -216,7 +216,7 @@ func (s *system) startServer(cfg Config) {
 	ended := make(chan error, 1)
 	go func() { ended <- b.Start(ctx) }()
 	var once sync.Once
-	s.b = b
+	s.gateway = b
 	s.stop = func() {
 		once.Do(func() {
 			cancel()

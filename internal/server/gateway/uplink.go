@@ -24,54 +24,54 @@ type inbound struct {
 
 // receive passes a message to its handler. It never blocks: the broker drops
 // messages for a server that does not read.
-func (b *Gateway) receive(topic string, payload []byte, trace string) {
+func (g *Gateway) receive(topic string, payload []byte, trace string) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
-		b.dropMalformed("", "topic", err)
+		g.dropMalformed("", "topic", err)
 		return
 	}
-	b.m.received.WithLabelValues(string(a.Kind)).Inc()
-	if !b.limits.Allow(b.knownID(a.RobotID), b.now()) {
-		b.countDropped(a.Kind, "too fast")
+	g.m.received.WithLabelValues(string(a.Kind)).Inc()
+	if !g.limits.Allow(g.knownID(a.RobotID), g.now()) {
+		g.countDropped(a.Kind, "too fast")
 		return
 	}
 	// An external broker may not know of the revocation.
-	if b.objects.isRevoked(a.RobotID) {
-		b.countDropped(a.Kind, "revoked")
+	if g.objects.isRevoked(a.RobotID) {
+		g.countDropped(a.Kind, "revoked")
 		return
 	}
-	if err := b.handleMessage(inbound{a, topic, payload, trace}); err != nil {
-		b.dropMalformed(a.RobotID, string(a.Kind), err)
+	if err := g.handleMessage(inbound{a, topic, payload, trace}); err != nil {
+		g.dropMalformed(a.RobotID, string(a.Kind), err)
 	}
 }
 
 // knownID returns the ID of a robot that has an object, else the empty ID, so that
 // clients cannot fill the memory with invented IDs.
-func (b *Gateway) knownID(id string) string {
-	if b.objects.robot(id) == nil {
+func (g *Gateway) knownID(id string) string {
+	if g.objects.robot(id) == nil {
 		return ""
 	}
 	return id
 }
 
-func (b *Gateway) handleMessage(m inbound) error {
+func (g *Gateway) handleMessage(m inbound) error {
 	switch m.Kind {
 	case wire.KindRegister:
-		return b.handleRegister(m)
+		return g.handleRegister(m)
 	case wire.KindHeartbeat:
-		return b.handleHeartbeat(m)
+		return g.handleHeartbeat(m)
 	default: // after the check
 	}
-	if err := b.checkAuthenticated(m.RobotID); err != nil {
+	if err := g.checkAuthenticated(m.RobotID); err != nil {
 		return err
 	}
 	switch m.Kind {
 	case wire.KindPresence:
-		return b.handlePresence(m)
+		return g.handlePresence(m)
 	case wire.KindStatus:
-		return b.handleStatus(m)
+		return g.handleStatus(m)
 	case wire.KindLogs:
-		b.logs.addPiece(m)
+		g.logs.addPiece(m)
 	default: // the server itself sends the other kinds
 	}
 	return nil
@@ -80,14 +80,14 @@ func (b *Gateway) handleMessage(m inbound) error {
 // identifySender returns the robot that sent a message, and its protocol. The
 // topic decides, because the broker has checked it; a payload that names another
 // robot is an error.
-func (b *Gateway) identifySender(m inbound, claimedID string) (id, protocol string, err error) {
+func (g *Gateway) identifySender(m inbound, claimedID string) (id, protocol string, err error) {
 	if m.Shared {
-		return claimedID, robotv1.ProtocolV1, b.checkSharedSender(claimedID)
+		return claimedID, robotv1.ProtocolV1, g.checkSharedSender(claimedID)
 	}
 	if err := m.checkClaimedID(claimedID); err != nil {
 		return m.RobotID, "", err
 	}
-	if r := b.objects.robot(m.RobotID); !b.cfg.AllowAnonymous && (r == nil || !requiresCertificate(r)) {
+	if r := g.objects.robot(m.RobotID); !g.cfg.AllowAnonymous && (r == nil || !requiresCertificate(r)) {
 		return m.RobotID, "", errAnonymous
 	}
 	return m.RobotID, robotv1.ProtocolV2, nil
@@ -104,9 +104,9 @@ func (m inbound) checkClaimedID(claimedID string) error {
 
 // checkAuthenticated refuses messages of a robot without a certificate, unless it
 // is allowed without. The embedded broker checks the same, others may not.
-func (b *Gateway) checkAuthenticated(id string) error {
-	r := b.objects.robot(id)
-	if b.cfg.AllowAnonymous || r != nil && requiresCertificate(r) || b.cfg.AllowLegacy && b.lastProtocol(id) == robotv1.ProtocolV1 {
+func (g *Gateway) checkAuthenticated(id string) error {
+	r := g.objects.robot(id)
+	if g.cfg.AllowAnonymous || r != nil && requiresCertificate(r) || g.cfg.AllowLegacy && g.lastProtocol(id) == robotv1.ProtocolV1 {
 		return nil
 	}
 	return errAnonymous
@@ -120,14 +120,14 @@ var errLegacy = errors.New("legacy agents are not allowed; see --allow-legacy-ag
 
 // checkSharedSender refuses a message on a shared topic if legacy agents are not
 // allowed, or if the robot has a certificate and so uses its own topics.
-func (b *Gateway) checkSharedSender(claimedID string) error {
-	if !b.cfg.AllowLegacy {
+func (g *Gateway) checkSharedSender(claimedID string) error {
+	if !g.cfg.AllowLegacy {
 		return errLegacy
 	}
 	if err := wire.ValidateRobotID(claimedID); err != nil {
 		return err
 	}
-	if r := b.objects.robot(claimedID); r != nil && requiresCertificate(r) {
+	if r := g.objects.robot(claimedID); r != nil && requiresCertificate(r) {
 		return &impersonationError{claimedID, "a client without a certificate used a shared topic as this robot, which has one"}
 	}
 	return nil
@@ -143,102 +143,102 @@ type impersonationError struct{ robot, message string }
 
 func (e *impersonationError) Error() string { return e.message }
 
-func (b *Gateway) handleRegister(m inbound) error {
+func (g *Gateway) handleRegister(m inbound) error {
 	r, err := wire.Decode[wire.Register](m.payload)
 	if err != nil {
-		b.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
+		g.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
 		return err
 	}
-	id, protocol, err := b.identifySender(m, r.RobotID)
+	id, protocol, err := g.identifySender(m, r.RobotID)
 	if err != nil {
-		b.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
+		g.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
 		return err
 	}
-	return b.registerRobot(id, protocol, r)
+	return g.registerRobot(id, protocol, r)
 }
 
-func (b *Gateway) registerRobot(id, protocol string, r wire.Register) error {
-	known := b.objects.robot(id)
-	if !b.robots.updateState(id, known != nil, func(w *robotState) { w.recordRegistration(b.now(), protocol, r) }) {
+func (g *Gateway) registerRobot(id, protocol string, r wire.Register) error {
+	known := g.objects.robot(id)
+	if !g.robots.updateState(id, known != nil, func(w *robotState) { w.recordRegistration(g.now(), protocol, r) }) {
 		return errTooManyPending
 	}
-	if known != nil && !b.needsToken(b.robots.stateOf(id)) {
-		b.sendAll(id, protocol)
+	if known != nil && !g.needsToken(g.robots.stateOf(id)) {
+		g.sendAll(id, protocol)
 	}
-	b.robotQueue.Add(id)
+	g.robotQueue.Add(id)
 	return nil
 }
 
 // sendAll sends a registered robot its task list and dispatches. It precedes the
 // response, after which a legacy agent subscribes: it would run the tasks of an
 // older retained list.
-func (b *Gateway) sendAll(id, protocol string) {
-	b.taskLists.resendList(id)
-	b.taskLists.sendList(id)
-	b.downlink.onRobotRegistered(id, b.objects.tasksOn(id), protocol == robotv1.ProtocolV1)
+func (g *Gateway) sendAll(id, protocol string) {
+	g.taskLists.resendList(id)
+	g.taskLists.sendList(id)
+	g.downlink.onRobotRegistered(id, g.objects.tasksOn(id), protocol == robotv1.ProtocolV1)
 }
 
 // rejectRegistration sends a robot the reason. Messages on shared topics get no
 // response, because their sender is unknown.
-func (b *Gateway) rejectRegistration(robotID, message string) {
+func (g *Gateway) rejectRegistration(robotID, message string) {
 	if robotID != "" {
-		b.sendMessage(robotID, wire.KindResponse, wire.Response{Message: message, RobotID: robotID})
+		g.sendMessage(robotID, wire.KindResponse, wire.Response{Message: message, RobotID: robotID})
 	}
 }
 
-func (b *Gateway) handleHeartbeat(m inbound) error {
+func (g *Gateway) handleHeartbeat(m inbound) error {
 	h, err := wire.Decode[wire.Heartbeat](m.payload)
 	if err != nil {
 		return err
 	}
-	id, protocol, err := b.identifySender(m, h.RobotID)
+	id, protocol, err := g.identifySender(m, h.RobotID)
 	if err != nil {
 		return err
 	}
-	r := b.objects.robot(id)
+	r := g.objects.robot(id)
 	switch {
 	case r == nil && protocol == robotv1.ProtocolV1:
-		return b.registerRobot(id, protocol, wire.Register{RobotID: id, Token: h.Token, DeviceInfo: h.DeviceInfo})
+		return g.registerRobot(id, protocol, wire.Register{RobotID: id, Token: h.Token, DeviceInfo: h.DeviceInfo})
 	case r == nil:
-		b.rejectRegistration(id, "unknown robot; register again")
+		g.rejectRegistration(id, "unknown robot; register again")
 		return nil
 	}
-	b.recordHeartbeat(id, protocol, h, r)
+	g.recordHeartbeat(id, protocol, h, r)
 	return nil
 }
 
 // recordHeartbeat remembers the heartbeat of a known robot. Most heartbeats are
 // acknowledged without a write; one write covers those that follow for a while.
-func (b *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
-	b.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(b.now(), protocol, h) })
-	b.ackHeartbeat(id, r)
-	b.recordUsages(id, h.Usage)
-	if s := planRobot(b.now(), id, b.robots.stateOf(id), r, b.cfg.OfflineAfter); s.status != nil {
-		b.robotQueue.Add(id)
+func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
+	g.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(g.now(), protocol, h) })
+	g.ackHeartbeat(id, r)
+	g.recordUsages(id, h.Usage)
+	if s := planRobot(g.now(), id, g.robots.stateOf(id), r, g.cfg.OfflineAfter); s.status != nil {
+		g.robotQueue.Add(id)
 	}
 }
 
 // ackHeartbeat acknowledges the robot's last heartbeat if its status covers it.
-func (b *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
-	if w := b.robots.stateOf(id); w.heartbeatSeq > 0 && coversHeartbeat(r.Status, w.lastSeen) {
-		b.acks.ackHeartbeat(id, w.heartbeatSeq)
+func (g *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
+	if w := g.robots.stateOf(id); w.heartbeatSeq > 0 && coversHeartbeat(r.Status, w.lastSeen) {
+		g.acks.ackHeartbeat(id, w.heartbeatSeq)
 	}
 }
 
-func (b *Gateway) handlePresence(m inbound) error {
+func (g *Gateway) handlePresence(m inbound) error {
 	p, err := wire.Decode[wire.Presence](m.payload)
 	if err != nil {
 		return err
 	}
-	if b.objects.robot(m.RobotID) == nil {
+	if g.objects.robot(m.RobotID) == nil {
 		return nil // there is no object to update
 	}
-	b.robots.updateState(m.RobotID, true, func(w *robotState) { w.recordPresence(b.now(), p) })
-	b.robotQueue.Add(m.RobotID)
+	g.robots.updateState(m.RobotID, true, func(w *robotState) { w.recordPresence(g.now(), p) })
+	g.robotQueue.Add(m.RobotID)
 	return nil
 }
 
-func (b *Gateway) handleStatus(m inbound) error {
+func (g *Gateway) handleStatus(m inbound) error {
 	s, err := wire.Decode[wire.Status](m.payload)
 	if err != nil {
 		return err
@@ -247,13 +247,13 @@ func (b *Gateway) handleStatus(m inbound) error {
 	if err != nil {
 		return err
 	}
-	r.receivedAt = b.now()
+	r.receivedAt = g.now()
 	r.trace, _ = traceparent.Parse(m.trace)
-	b.downlink.recordAnswer(r)
-	b.taskLists.recordEnd(r)
-	b.recordAnswer(m.RobotID)
-	if !b.reports.addReport(r) {
-		b.countDropped(wire.KindStatus, "queue is full")
+	g.downlink.recordAnswer(r)
+	g.taskLists.recordEnd(r)
+	g.recordAnswer(m.RobotID)
+	if !g.reports.addReport(r) {
+		g.countDropped(wire.KindStatus, "queue is full")
 	}
 	return nil
 }
@@ -276,53 +276,53 @@ func newReport(m inbound, s wire.Status) (report, error) {
 }
 
 // recordAnswer remembers that a robot reports about its tasks.
-func (b *Gateway) recordAnswer(robotID string) {
-	if b.objects.robot(robotID) == nil {
+func (g *Gateway) recordAnswer(robotID string) {
+	if g.objects.robot(robotID) == nil {
 		return
 	}
-	was := b.robots.stateOf(robotID)
-	b.robots.updateState(robotID, true, func(w *robotState) {
-		w.recordContact(b.now())
+	was := g.robots.stateOf(robotID)
+	g.robots.updateState(robotID, true, func(w *robotState) {
+		w.recordContact(g.now())
 		w.unresponsive, w.hasAnswered = false, true
 	})
 	if was.unresponsive || !was.hasAnswered || was.disconnectReason != "" {
-		b.robotQueue.Add(robotID)
+		g.robotQueue.Add(robotID)
 	}
 }
 
 // recordOverdue marks a robot as unresponsive if it sends heartbeats, but has not
 // answered a dispatch for long.
-func (b *Gateway) recordOverdue(o overdueDispatch) {
-	w := b.robots.stateOf(o.robot)
-	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(b.cfg.UnresponsiveAfter/2))
-	if w.unresponsive || !isConnected || b.now().Sub(o.since) < b.cfg.UnresponsiveAfter {
+func (g *Gateway) recordOverdue(o overdueDispatch) {
+	w := g.robots.stateOf(o.robot)
+	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(g.cfg.UnresponsiveAfter/2))
+	if w.unresponsive || !isConnected || g.now().Sub(o.since) < g.cfg.UnresponsiveAfter {
 		return
 	}
-	b.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
-	b.robotQueue.Add(o.robot)
+	g.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
+	g.robotQueue.Add(o.robot)
 }
 
 // dropMalformed counts a message that cannot be handled, and logs the reason, at
 // most once a minute for each robot.
-func (b *Gateway) dropMalformed(robotID, kind string, err error) {
+func (g *Gateway) dropMalformed(robotID, kind string, err error) {
 	impersonation, impersonates := errors.AsType[*impersonationError](err)
 	if impersonates {
 		robotID = impersonation.robot
-		b.countDropped(wire.Kind(kind), "impersonation")
+		g.countDropped(wire.Kind(kind), "impersonation")
 	} else {
-		b.countDropped(wire.Kind(kind), "malformed")
+		g.countDropped(wire.Kind(kind), "malformed")
 	}
-	robotID = b.knownID(robotID)
-	if b.rateLimitedLog.Allow(robotID, b.now()) {
-		if r := b.objects.robot(robotID); impersonates && r != nil {
-			b.warn(r, "ImpersonationRefused", "Refused a message: "+err.Error())
+	robotID = g.knownID(robotID)
+	if g.rateLimitedLog.Allow(robotID, g.now()) {
+		if r := g.objects.robot(robotID); impersonates && r != nil {
+			g.warn(r, "ImpersonationRefused", "Refused a message: "+err.Error())
 		}
-		b.log.Info("dropped a message", "robot", robotID, "kind", kind, "reason", err.Error())
+		g.log.Info("dropped a message", "robot", robotID, "kind", kind, "reason", err.Error())
 	}
 }
 
-func (b *Gateway) countDropped(kind wire.Kind, reason string) {
-	b.m.dropped.WithLabelValues(string(kind), reason).Inc()
+func (g *Gateway) countDropped(kind wire.Kind, reason string) {
+	g.m.dropped.WithLabelValues(string(kind), reason).Inc()
 }
 
 // logInterval is the time between two log lines about one robot.

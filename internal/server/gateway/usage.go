@@ -88,15 +88,15 @@ func isRunningOn(t *robotv1.Task, robot string, attempt int32) bool {
 }
 
 // recordUsages records the usage in a robot's heartbeat.
-func (b *Gateway) recordUsages(robotID string, usage []wire.TaskUsage) {
+func (g *Gateway) recordUsages(robotID string, usage []wire.TaskUsage) {
 	for _, s := range usage {
 		uid := types.UID(s.UID)
-		if !isRunningOn(b.objects.task(uid), robotID, s.Attempt) || !b.usage.recordUsage(b.now(), s) {
+		if !isRunningOn(g.objects.task(uid), robotID, s.Attempt) || !g.usage.recordUsage(g.now(), s) {
 			continue
 		}
 		r := report{robot: robotID, uid: uid, attempt: s.Attempt, usageOnly: true, Status: wire.Status{Resources: &s.ResourceUsage}}
-		if !b.reports.addReport(r) {
-			b.countDropped(wire.KindHeartbeat, "queue is full")
+		if !g.reports.addReport(r) {
+			g.countDropped(wire.KindHeartbeat, "queue is full")
 		}
 	}
 }

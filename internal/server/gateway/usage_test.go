@@ -118,27 +118,27 @@ func TestUsage_CausesFewWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.b.receive(wire.RobotTopic("r1", wire.KindHeartbeat), payload, "")
+		s.gateway.receive(wire.RobotTopic("r1", wire.KindHeartbeat), payload, "")
 	}
-	eventually(t, "the server has observed that it runs", func() bool { return isRunningOn(s.b.objects.task(uid), "r1", 1) })
+	eventually(t, "the server has observed that it runs", func() bool { return isRunningOn(s.gateway.objects.task(uid), "r1", 1) })
 	before := s.writesTo("t1")
 	for i := range 100 {
 		beat(float64(i))
 	}
-	if got := gaugeValue(t, s.b.m.usedCores); got != 0.99 {
+	if got := gaugeValue(t, s.gateway.m.usedCores); got != 0.99 {
 		t.Errorf("%v cores in the metrics, want the last reported value", got)
 	}
 	if s.task("t1").Status.Resources != nil {
 		t.Error("it was written at once")
 	}
-	s.b.usage.age(uid, usageWriteInterval)
+	s.gateway.usage.age(uid, usageWriteInterval)
 	beat(150)
 	eventually(t, "the usage is written", func() bool { r := s.task("t1").Status.Resources; return r != nil && r.CPUPercent == 150 })
 	if got := s.writesTo("t1"); got != before+1 {
 		t.Errorf("%d writes, want one", got-before)
 	}
 	s.editStatus("t1", func(st *robotv1.TaskStatus) { st.State = string(lifecycle.TaskExited) })
-	eventually(t, "its usage is removed from the metrics", func() bool { return gaugeValue(t, s.b.m.usedCores) == 0 })
+	eventually(t, "its usage is removed from the metrics", func() bool { return gaugeValue(t, s.gateway.m.usedCores) == 0 })
 }
 
 // age makes the records of a task older.

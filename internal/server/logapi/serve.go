@@ -82,7 +82,7 @@ func (s *Service) Start(ctx context.Context) error {
 	if l == nil {
 		var err error
 		if l, err = net.Listen("tcp", s.cfg.Address); err != nil {
-			return fmt.Errorf("serve logs: %w", err)
+			return fmt.Errorf("serve the API: %w", err)
 		}
 	}
 	address, config, err := s.tlsConfig(ctx, l.Addr().(*net.TCPAddr))
@@ -99,7 +99,7 @@ func (s *Service) Start(ctx context.Context) error {
 	go s.publishAddress(ctx, address)
 	s.log.Info("serving the API", "url", address.URL)
 	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve logs: %w", err)
+		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (s *Service) tlsConfig(ctx context.Context, at *net.TCPAddr) (serveraddr.Ad
 	}
 	pair, ca, err := newSelfSigned(a.URL)
 	if err != nil {
-		return a, nil, fmt.Errorf("make a certificate: %w", err)
+		return a, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	config.Certificates = []tls.Certificate{pair}
 	a.CA, a.ServerName = ca, serverName
@@ -147,13 +147,13 @@ func (s *Service) tlsConfig(ctx context.Context, at *net.TCPAddr) (serveraddr.Ad
 func (s *Service) tlsConfigFromFiles(ctx context.Context, a serveraddr.Address, config *tls.Config) (serveraddr.Address, *tls.Config, error) {
 	files, err := certwatcher.New(s.cfg.CertFile, s.cfg.KeyFile)
 	if err != nil {
-		return a, nil, fmt.Errorf("certificate of the API: %w", err)
+		return a, nil, fmt.Errorf("--api-cert-file: %w", err)
 	}
 	config.GetCertificate = files.GetCertificate
 	go func() { _ = files.Start(ctx) }()
 	if s.cfg.CAFile != "" {
 		if a.CA, err = os.ReadFile(s.cfg.CAFile); err != nil {
-			return a, nil, fmt.Errorf("CA of the API: %w", err)
+			return a, nil, fmt.Errorf("--api-ca-file: %w", err)
 		}
 	}
 	return a, config, nil

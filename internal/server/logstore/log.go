@@ -23,7 +23,7 @@ type openLog struct {
 	lastUsed time.Time // guarded by the store's lock
 }
 
-var errNotLines = errors.New("what a robot sends of a log must be whole lines")
+var errNotLines = errors.New("a piece of a log must end with a newline")
 
 // openFiles opens a log to append to it.
 func (l *openLog) openFiles(root string, k Key, limit int64, now func() time.Time) error {
@@ -51,7 +51,7 @@ func (l *openLog) recoverState(last, end int64) error {
 	for at := last; at < end; {
 		c, err := l.r.ReadAt(at, buf)
 		if err != nil {
-			return fmt.Errorf("read what there is: %w", err)
+			return fmt.Errorf("read the last segment: %w", err)
 		}
 		if len(c.Data) == 0 {
 			return nil
