@@ -52,7 +52,7 @@ type attemptJournal interface {
 	Entries() []journal.Entry
 }
 
-// shimKeeper starts, finds and stops the shims of tasks (supervisor.Keeper).
+// shimKeeper starts, finds and stops the shims of tasks (supervisor.Supervisor).
 type shimKeeper interface {
 	Start(spec shim.Spec, name string) (*supervisor.Shim, error)
 	Adopt(dir string) (*supervisor.Shim, shim.State, error)
