@@ -107,7 +107,7 @@ func (g goTest) run(ctx context.Context, out io.Writer) outcome {
 	if err := ctx.Err(); err != nil {
 		return outcome{failures: []failure{{Reason: "stopped: " + err.Error()}}}
 	}
-	o := g.judge(ctx, out, runs)
+	o := g.retryFailed(ctx, out, runs)
 	if len(o.failures) == 0 && !slices.ContainsFunc(runs, (*testRun).hasTests) {
 		o.failures = append(o.failures, failure{Reason: "no tests ran"})
 	}
@@ -129,8 +129,8 @@ func (g goTest) runAll(ctx context.Context, out io.Writer, binaries []testBinary
 	return runs
 }
 
-// judge retries failed tests and collects what remains.
-func (g goTest) judge(ctx context.Context, out io.Writer, runs []*testRun) (o outcome) {
+// retryFailed retries failed tests and collects what remains.
+func (g goTest) retryFailed(ctx context.Context, out io.Writer, runs []*testRun) (o outcome) {
 	failed := 0
 	for _, r := range runs {
 		failed += len(r.failed)

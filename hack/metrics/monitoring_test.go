@@ -165,7 +165,7 @@ func TestDashboardsAndRules_UseExistingMetrics(t *testing.T) {
 	}
 	for _, must := range []string{"k8s4r_manager_robots", "k8s4r_server_report_lag_seconds_bucket", "k8s4r_broker_connections", "volcano_jobflow_succeed_phase_count", "kuberay_cluster_info"} {
 		if !asked[must] {
-			t.Errorf("nobody asks for %s", must)
+			t.Errorf("no dashboard or rule uses %s", must)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestArchive(t *testing.T) {
 		{"what ran on a robot between two times", ranOn},
 		{"which tasks fail most", mostFailing},
 		{"how long steps take", stepTimes},
-		{"statistics are of the newest, and say so", samples},
+		{"statistics cover the newest objects, and report that", samples},
 		{"what is too old goes, with all that belongs to it", pruneByAge},
 		{"the oldest goes where there is too much", pruneBySize},
 		{"what lives is never pruned, its old attempts are", pruneSparesTheLiving},
@@ -375,7 +375,7 @@ func filters(s *suite) {
 func pages(s *suite) {
 	var want []string
 	for n := range 25 {
-		// Five of each moment: the cursor has to tell them apart.
+		// Five of each moment: the cursor has to distinguish them.
 		o := task(fmt.Sprintf("t%02d", n), ran(noon.Add(time.Duration(n/5)*time.Second), time.Second))
 		s.record(o)
 		want = append([]string{o.Name}, want...)

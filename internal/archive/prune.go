@@ -12,10 +12,10 @@ import (
 // writers do not wait long.
 const pruneBatch = 500
 
-// Retention says what is kept.
+// Retention limits what the archive keeps.
 type Retention struct {
 	// Age is how long an object is kept after its end, and an attempt or a transition of an
-	// object that has not ended. Zero: for ever.
+	// object that has not ended. Zero: forever.
 	Age time.Duration
 	// Bytes is the largest total size: above it the objects that ended first are removed. Objects
 	// that have not ended stay. Zero: no limit.

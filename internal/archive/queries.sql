@@ -24,7 +24,7 @@ DELETE FROM labels WHERE uid = $1;
 INSERT INTO labels (uid, name, value) VALUES ($1, $2, $3);
 
 -- name: PutAttempt :exec
--- The number of an attempt is its own for ever, so that it is there once.
+-- The number of an attempt is never reused, so each attempt has one row.
 INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 ON CONFLICT (task_uid, attempt) DO UPDATE SET

@@ -236,7 +236,7 @@ func (s *Store) ListRobotAttempts(ctx context.Context, h RobotHistory) (Page[Att
 		return Page[Attempt]{}, err
 	}
 	n := pageLimit(h.Limit)
-	all, err := queryRows(ctx, s, "what ran on a robot", `SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed,
+	all, err := queryRows(ctx, s, "list attempts of a robot", `SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed,
 	exit_code, signal, started_at, finished_at, log FROM attempts`+w.String()+
 		` ORDER BY started_at DESC, task_uid DESC, attempt DESC LIMIT `+w.addArg(n+1), w.args, scanAttempt)
 	return newPage(all, n, func(a *Attempt) string { return encodeCursor(a.Started.UnixMicro(), a.TaskUID, a.Number) }), err
@@ -253,7 +253,7 @@ func queryRows[T any](ctx context.Context, s *Store, what, text string, args []a
 	if err != nil {
 		return nil, fmt.Errorf("archive: %s: %w", what, err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err has said what went wrong
+	defer func() { _ = rows.Close() }() // rows.Err returned the error
 	var all []T
 	for rows.Next() {
 		one, err := scan(rows)

@@ -115,13 +115,13 @@ func (s *Store) MarkDeleted(ctx context.Context, uid string, at time.Time) error
 		return q.MarkDeleted(ctx, sqldb.MarkDeletedParams{Uid: uid, DeletedAt: nullMicros(at)})
 	})
 	if err != nil {
-		return fmt.Errorf("archive: note that %s is deleted: %w", uid, err)
+		return fmt.Errorf("archive: mark %s deleted: %w", uid, err)
 	}
 	return nil
 }
 
-// validText is what both databases take of what a robot says. One that is refused would keep its
-// job out of the archive for ever.
+// validText replaces what either database rejects in text from a robot. A rejected text would keep
+// its job out of the archive forever.
 func validText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -29,7 +29,7 @@ var migrations embed.FS
 const (
 	// sqliteConnections may read at a time.
 	sqliteConnections = 4
-	// postgresConnections of one program. A server has a hundred unless it is told
+	// postgresConnections of one program. A server has a hundred unless configured
 	// otherwise.
 	postgresConnections = 10
 	// connectTimeout of an address that names none. A server that does not answer would

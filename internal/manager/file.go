@@ -49,11 +49,11 @@ func (c *Config) completeFromFile(f *pflag.FlagSet) error {
 // setFlags sets the flags that are not on the command line to the values in the file. An unknown
 // field is an error; a misspelled setting would otherwise be ignored silently.
 func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
-	onLine := flagsOf(f)
+	onCommandLine := flagsOf(f)
 	for _, known := range fileFlags {
-		raw, said := file[known.field]
+		raw, isSet := file[known.field]
 		delete(file, known.field)
-		if !said || string(raw) == "null" || onLine[f.Lookup(known.flag).Name] {
+		if !isSet || string(raw) == "null" || onCommandLine[f.Lookup(known.flag).Name] {
 			continue
 		}
 		value, err := formatScalar(raw)
@@ -65,7 +65,7 @@ func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
 		}
 	}
 	if len(file) > 0 {
-		return fmt.Errorf("there is no field %s; docs/reference/kinds/raycluster.md has those that there are", strings.Join(slices.Sorted(maps.Keys(file)), ", "))
+		return fmt.Errorf("unknown field %s; docs/reference/kinds/raycluster.md lists the fields", strings.Join(slices.Sorted(maps.Keys(file)), ", "))
 	}
 	return nil
 }
@@ -92,5 +92,5 @@ func formatScalar(raw json.RawMessage) (string, error) {
 	case bool, float64:
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("%s is no single value; write text, a number, true or false", raw)
+	return "", fmt.Errorf("%s is not a scalar; use a string, a number, true or false", raw)
 }

@@ -51,7 +51,7 @@ defaultPodLabels: {team: blue}
 				"watch-namespace": "[c]", "concurrency": "5", "metrics-bind-address": ":1", "health-probe-bind-address": ":2",
 				"leader-elect": "true", "leader-elect-namespace": "mine", "qps": "1", "burst": "2",
 			}},
-		{"no metrics, and nothing said of qps", quiet, "", map[string]string{"metrics-bind-address": "0", "qps": "0", "concurrency": "8"}},
+		{"no metrics, and qps not set", quiet, "", map[string]string{"metrics-bind-address": "0", "qps": "0", "concurrency": "8"}},
 		{"no metrics, but an address on the command line", quiet, "--metrics-addr=:1", map[string]string{"metrics-bind-address": ":1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -90,10 +90,10 @@ func flagsOfAllPrograms() *pflag.FlagSet {
 
 func TestSettingsFile_RejectsInvalidValues(t *testing.T) {
 	for fields, want := range map[string]string{
-		"watchNamespaces: a":               "there is no field watchNamespaces; docs/reference/kinds/raycluster.md has those that there are",
+		"watchNamespaces: a":               "unknown field watchNamespaces; docs/reference/kinds/raycluster.md lists the fields",
 		"reconcileConcurrency: many":       "reconcileConcurrency: invalid argument",
 		"reconcileConcurrency: 0":          "--concurrency=0: must be 1 or more",
-		"watchNamespace: [a]":              `watchNamespace: ["a"] is no single value`,
+		"watchNamespace: [a]":              `watchNamespace: ["a"] is not a scalar`,
 		"batchScheduler: volcano":          "batchScheduler: ",
 		"defaultContainerEnvs: [{nam: A}]": `unknown field "nam"`,
 	} {
@@ -101,7 +101,7 @@ func TestSettingsFile_RejectsInvalidValues(t *testing.T) {
 		path := settingsFile(t, fields)
 		got := Main([]string{"--config=" + path, "--kubeconfig=/does/not/exist"}, &out, &errs)
 		if got != 2 || !strings.Contains(errs.String(), want) {
-			t.Errorf("%s: status %d, said %s", fields, got, errs.String())
+			t.Errorf("%s: status %d, output %s", fields, got, errs.String())
 		}
 	}
 }

@@ -38,27 +38,27 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (c *Config) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "controllers to run: * is all, name is one, -name is all but this one")
-	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
-	f.StringVar((*string)(&c.ApproveRobots), "approve-robots", string(robot.ApproveAuto), "who lets new robots in: auto, or manual, by the annotation "+robot.AnnotationApproved+`: "true"`)
-	c.MaxRequeue = f.Int("max-requeue-num", -1, "how often in a row a flow whose work fails is tried again before it waits for a change; -1 is without limit")
-	f.BoolFunc("enable-metrics", "false is short for --metrics-bind-address=0", func(on string) error {
+	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "controllers to run: * selects all, NAME one, -NAME excludes one")
+	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may send no heartbeat before it is Offline; less than three heartbeat intervals (90s) marks connected robots Offline")
+	f.StringVar((*string)(&c.ApproveRobots), "approve-robots", string(robot.ApproveAuto), "how new robots are approved: auto, or manual, by the annotation "+robot.AnnotationApproved+`: "true"`)
+	c.MaxRequeue = f.Int("max-requeue-num", -1, "how often in a row a failed reconciliation of a flow is retried before it waits for a change; -1: no limit")
+	f.BoolFunc("enable-metrics", "false is the same as --metrics-bind-address=0", func(on string) error {
 		enabled, err := strconv.ParseBool(on)
 		if err != nil || enabled {
 			return err
 		}
 		return f.Set("metrics-bind-address", "0")
 	})
-	f.StringSliceVar(&c.Namespaces, "watch-namespace", nil, "namespaces whose objects are worked on; empty: all")
+	f.StringSliceVar(&c.Namespaces, "watch-namespace", nil, "namespaces whose objects are reconciled; empty: all")
 	f.SetNormalizeFunc(otherNames)
 	c.addRayFlags(f, os.Getenv)
-	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission of workflows over HTTPS, such as :9443; empty: none")
-	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key for that, such as cert-manager keeps; empty: a certificate that the manager makes, renews and registers by itself")
-	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "namespace and name of the Service that leads the API server here; the certificate is kept beside it")
-	f.StringVar(&c.Archive, "archive", "", "address of the archive that keeps what has ended: sqlite:PATH, or postgres://USER@HOST/DATABASE with the password in PGPASSWORD; empty: none")
-	f.DurationVar(&c.Retention.Age, "archive-max-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
-	f.Int64Var(&c.Retention.Bytes, "archive-max-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
-	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are worked on at a time")
+	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission webhook for workflows over HTTPS, such as :9443; empty: none")
+	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key of the webhook, for example of cert-manager; empty: the manager issues, renews and registers its own certificate")
+	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "Service of the webhook, as namespace/name; the Secret with the certificate is in the same namespace")
+	f.StringVar(&c.Archive, "archive", "", "archive of ended objects: sqlite:PATH, or postgres://USER@HOST/DATABASE with the password in PGPASSWORD; empty: none")
+	f.DurationVar(&c.Retention.Age, "archive-max-age", 0, "how long the archive keeps ended objects, such as 2160h; 0: forever")
+	f.Int64Var(&c.Retention.Bytes, "archive-max-bytes", 0, "size limit of the archive in bytes; the objects that ended first are removed; 0: no limit")
+	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are reconciled at a time")
 }
 
 // otherNames maps flags of Volcano's controllers and of KubeRay's operator to the flags of the same
@@ -89,14 +89,14 @@ func (c *Config) validate() error {
 		}
 	}
 	check(c.ApproveRobots == robot.ApproveAuto || c.ApproveRobots == robot.ApproveManual, "--approve-robots=%s: must be auto or manual", c.ApproveRobots)
-	check(c.OfflineAfter > 0, "--offline-after=%s: must be more than nothing", c.OfflineAfter)
+	check(c.OfflineAfter > 0, "--offline-after=%s: must be positive", c.OfflineAfter)
 	check(c.Concurrency > 0, "--concurrency=%d: must be 1 or more", c.Concurrency)
 	for _, ns := range c.Namespaces {
 		wrong := validation.IsDNS1123Label(ns)
-		check(len(wrong) == 0, "--watch-namespace=%s: no namespace can have that name: %s", ns, strings.Join(wrong, "; "))
+		check(len(wrong) == 0, "--watch-namespace=%s: is not a valid namespace name: %s", ns, strings.Join(wrong, "; "))
 	}
-	check(c.Retention.Age >= 0, "--archive-max-age=%s: must be 0, for ever, or more", c.Retention.Age)
-	check(c.Retention.Bytes >= 0, "--archive-max-bytes=%d: must be 0, without limit, or more", c.Retention.Bytes)
+	check(c.Retention.Age >= 0, "--archive-max-age=%s: must be 0 (forever) or more", c.Retention.Age)
+	check(c.Retention.Bytes >= 0, "--archive-max-bytes=%d: must be 0 (no limit) or more", c.Retention.Bytes)
 	if c.Archive != "" {
 		store, err := archive.Open(c.Archive)
 		if err != nil {

@@ -13,28 +13,28 @@ func TestMain_RejectsInvalidFlags(t *testing.T) {
 		name, in, want string
 		wantStatus     int
 	}{
-		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `no controller "jbo"; there are job, taskgroup, task, robot, robotidentity, jobflow, jobtemplate, cronjobflow, vcjob, raycluster, archive`, 2},
+		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `unknown controller "jbo"; the controllers are job, taskgroup, task, robot, robotidentity, jobflow, jobtemplate, cronjobflow, vcjob, raycluster, archive`, 2},
 		{"an unknown way to approve", "--approve-robots=never", "--approve-robots=never: must be auto or manual", 2},
-		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be more than nothing", 2},
+		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be positive", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
 		{"an unknown flag", "--frobnicate", "unknown flag: --frobnicate", 2},
-		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `unknown gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
-		{"a gate that is neither on nor off", "--feature-gates=RayMultiHostIndexing", "write RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
-		{"a gate of what is not there yet", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not there yet", 2},
-		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not there yet", 2},
+		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `unknown gate "RayClusterStatusCondition"; known gates are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
+		{"a gate without a value", "--feature-gates=RayMultiHostIndexing", "use RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
+		{"an unsupported gate", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not supported yet", 2},
+		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not supported yet", 2},
 		{"a configuration that is not there", "--config=/does/not/exist", "no such file", 2},
 		{"metrics that are neither on nor off", "--enable-metrics=perhaps", "invalid argument", 2},
-		{"a limit below nothing", "--qps=-1", "--qps=-1: must be 0, for no limit, or more", 2},
+		{"a negative limit", "--qps=-1", "--qps=-1: must be 0 (no limit) or more", 2},
 		{"a burst without a limit has no effect, and stops nothing", "--burst=200 --kubeconfig=/does/not/exist", "kubeconfig", 1},
-		{"a namespace that cannot be", "--watch-namespace=a,B_", "--watch-namespace=B_: no namespace can have that name", 2},
-		{"an archive that cannot be", "--archive=mysql:x", "--archive: archive: must be sqlite:PATH or postgres://", 2},
-		{"an archive that keeps less than nothing", "--archive-max-age=-1h --archive-max-bytes=-1", "--archive-max-bytes=-1: must be 0", 2},
+		{"an invalid namespace", "--watch-namespace=a,B_", "--watch-namespace=B_: is not a valid namespace name", 2},
+		{"an invalid archive address", "--archive=mysql:x", "--archive: archive: must be sqlite:PATH or postgres://", 2},
+		{"a negative archive size", "--archive-max-age=-1h --archive-max-bytes=-1", "--archive-max-bytes=-1: must be 0", 2},
 		{"a kubeconfig that is not there", "--kubeconfig=/does/not/exist", "kubeconfig", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			if got := Main(strings.Fields(c.in), &out, &errs); got != c.wantStatus || !strings.Contains(errs.String(), c.want) {
-				t.Errorf("status %d, said %s", got, errs.String())
+				t.Errorf("status %d, output %s", got, errs.String())
 			}
 		})
 	}
@@ -43,14 +43,14 @@ func TestMain_RejectsInvalidFlags(t *testing.T) {
 func TestMain_PrintsVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	if got := Main([]string{"--version"}, &out, &errs); got != 0 || !strings.HasPrefix(out.String(), "k8s4r-manager ") {
-		t.Errorf("status %d, said %s%s", got, out.String(), errs.String())
+		t.Errorf("status %d, output %s%s", got, out.String(), errs.String())
 	}
 }
 
 func TestMain_PrintsHelp(t *testing.T) {
 	var out, errs bytes.Buffer
 	if got := Main([]string{"--help"}, &out, &errs); got != 0 || !strings.Contains(out.String(), "--offline-after") {
-		t.Errorf("status %d, said %s%s", got, out.String(), errs.String())
+		t.Errorf("status %d, output %s%s", got, out.String(), errs.String())
 	}
 }
 
@@ -116,6 +116,6 @@ func TestReadEnvironment_AcceptsKubeRayVariables(t *testing.T) {
 	t.Setenv("ENABLE_RANDOM_POD_DELETE", "perhaps")
 	var out, errs bytes.Buffer
 	if got := Main(nil, &out, &errs); got != 2 || !strings.Contains(errs.String(), "ENABLE_RANDOM_POD_DELETE") {
-		t.Errorf("status %d, said %s", got, errs.String())
+		t.Errorf("status %d, output %s", got, errs.String())
 	}
 }

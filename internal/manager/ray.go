@@ -22,11 +22,11 @@ func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 	gates := raycluster.DefaultGates()
 	c.rayError = c.ReadEnvironment(getenv)
 	c.RayGates = &gates
-	f.Func("feature-gates", "features of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing", gates.Set)
-	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration: containers, environment, annotations and labels that all Pods of RayClusters get, and flags; those of the command line count more")
-	f.Func("batch-scheduler", "there is none yet; leave it empty", func(name string) error {
+	f.Func("feature-gates", "feature gates of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing", gates.Set)
+	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration, with containers, environment, annotations and labels for all Pods of RayClusters, and flags; flags on the command line take precedence")
+	f.Func("batch-scheduler", "not supported yet; must be empty", func(name string) error {
 		if name != "" {
-			return errors.New("schedulers for whole RayClusters are not there yet; leave the flag out, and name a scheduler in the templates of the Pods")
+			return errors.New("batch schedulers are not supported yet; omit the flag, and set schedulerName in the Pod templates")
 		}
 		return nil
 	})

@@ -31,7 +31,7 @@ func (s selection) validate() error {
 	for _, item := range s {
 		name := strings.TrimPrefix(item, "-")
 		if item != "*" && !slices.Contains(Names, name) {
-			errs = append(errs, fmt.Errorf("controllers: there is no controller %q; there are %s", name, strings.Join(Names, ", ")))
+			errs = append(errs, fmt.Errorf("controllers: unknown controller %q; the controllers are %s", name, strings.Join(Names, ", ")))
 		}
 	}
 	return errors.Join(errs...)

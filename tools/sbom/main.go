@@ -51,7 +51,7 @@ func write(list, dir string, programs []string) error {
 		}
 	}
 	if !carried && len(p.packages) > 0 {
-		return fmt.Errorf("no program carries the pages that %s is of: build the programs anew", list)
+		return fmt.Errorf("no program contains the pages that %s describes: build the programs again", list)
 	}
 	return nil
 }

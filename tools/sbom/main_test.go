@@ -65,7 +65,7 @@ func TestWrite_RejectsUnusedPackages(t *testing.T) {
 	// Not the constant: this test is a program that contains it.
 	list := put(t, dir, "packages.json", `[{"name":"react","version":"`+filepath.Base(dir)+`","license":"MIT"}]`)
 	if err := write(list, dir, []string{self}); err == nil {
-		t.Error("the programs were built before the pages, and nobody is told")
+		t.Error("no error, but the programs were built before the pages")
 	}
 }
 

@@ -212,7 +212,7 @@ type PutAttemptParams struct {
 	Log        string
 }
 
-// The number of an attempt is its own for ever, so that it is there once.
+// The number of an attempt is never reused, so each attempt has one row.
 func (q *Queries) PutAttempt(ctx context.Context, arg PutAttemptParams) error {
 	_, err := q.db.ExecContext(ctx, putAttempt,
 		arg.TaskUid,

@@ -210,7 +210,7 @@ func TestServer_ExplainsMissingRegistration(t *testing.T) {
 		t.Error(err)
 	}
 	if s.checkReady(nil) == nil {
-		t.Error("ready though nobody can ask")
+		t.Error("ready though no client can reach it")
 	}
 }
 
@@ -310,7 +310,7 @@ func TestJobFlow_Validation(t *testing.T) {
 		{"empty", `{}`, ""},
 		{"duplicate names", `flows: [{name: a}, {name: a}]`, ""},
 		{"when", `flows: [{name: a, when: "1"}]`, "spec.flows[a].when: returns int; must return true or false, so add a comparison"},
-		{"a Job that could not be created", `flows: [{name: A_b}]`, `spec.flows[A_b].name: its Job would be called "jf-A_b", which is no name of an object: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'); choose another name`},
+		{"a Job that could not be created", `flows: [{name: A_b}]`, `spec.flows[A_b].name: its Job would be called "jf-A_b", which is not a valid name: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'); choose another step name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			flow := jobFlow(t, c.spec)

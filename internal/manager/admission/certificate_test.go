@@ -71,7 +71,7 @@ func TestRefreshSecret_NewAuthorityIsTrustedBeforeItSigns(t *testing.T) {
 		most = max(most, len(bundle(t, data)))
 		serving, _ := parsePair(data[keyCertificate], data[keyKey])
 		if i := len(past) - 4; i >= 0 && !isTrusted(serving.Leaf, past[i].bundle, now) {
-			t.Fatalf("%s: who last heard at %s does not trust", now, past[i].at)
+			t.Fatalf("%s: a client with the bundle of %s does not trust the certificate", now, past[i].at)
 		}
 	}
 	if most != 2 {

@@ -37,7 +37,7 @@ func TestJobFlow_AcceptsExamples(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			e := readExample(t, file)
 			for i := range e.flows {
-				if err := JobFlow(&e.flows[i]); err != nil {
+				if err := ValidateJobFlow(&e.flows[i]); err != nil {
 					t.Error(err)
 				}
 				e.makeJobs(t, &e.flows[i])

@@ -45,31 +45,31 @@ func (s *server) renewCertificate(ctx context.Context) error {
 	}
 	if had := s.current.Load(); had == nil || !bytes.Equal(had.Certificate[0], pair.Certificate[0]) {
 		s.current.Store(&pair)
-		s.log.Info("the webhook has a certificate", "until", pair.Leaf.NotAfter)
+		s.log.Info("the webhook serves a certificate", "until", pair.Leaf.NotAfter)
 	}
-	if s.ownsRegistration() && !s.asked.Load() {
-		return s.awaitAsked(ctx)
+	if s.ownsRegistration() && !s.called.Load() {
+		return s.awaitCalled(ctx)
 	}
 	return nil
 }
 
-// awaitAsked blocks until the API server rejects a flow that only the webhook rejects. The API
+// awaitCalled blocks until the API server rejects a flow that only the webhook rejects. The API
 // server watches registrations: until it sees this one, it skips the webhook or uses an old
 // address.
-func (s *server) awaitAsked(ctx context.Context) error {
+func (s *server) awaitCalled(ctx context.Context) error {
 	cyclic := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: "probe-of-admission-"}}
 	cyclic.Spec.Flows = []flowv1.Flow{{Name: "itself", DependsOn: &flowv1.DependsOn{Targets: []string{"itself"}}}}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		last = s.client.Create(ctx, cyclic.DeepCopy(), client.DryRunAll)
-		s.asked.Store(last != nil && strings.Contains(last.Error(), "denied the request: "+graph.ErrCycle.Error()))
-		return s.asked.Load(), nil
+		s.called.Store(last != nil && strings.Contains(last.Error(), "denied the request: "+graph.ErrCycle.Error()))
+		return s.called.Load(), nil
 	})
 	if err != nil && last != nil {
 		err = last
 	}
 	if err != nil {
-		return fmt.Errorf("the API server does not ask the webhook: %w", err)
+		return fmt.Errorf("the API server does not call the webhook: %w", err)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *server) writeRegistration(ctx context.Context, bundle []byte) error {
 		return s.client.Create(ctx, want)
 	}
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no ValidatingWebhookConfiguration %s; apply config/webhook, or leave --webhook-bind-address out", want.Name)
+		return fmt.Errorf("there is no ValidatingWebhookConfiguration %s; apply config/webhook, or omit --webhook-bind-address", want.Name)
 	}
 	if err != nil {
 		return err

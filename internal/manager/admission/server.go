@@ -26,7 +26,7 @@ type server struct {
 	log    logr.Logger
 
 	current atomic.Pointer[tls.Certificate] // nil until there is one
-	asked   atomic.Bool                     // the API server calls the webhook
+	called  atomic.Bool                     // the API server calls the webhook
 }
 
 // NeedLeaderElection returns false: the Service routes to all replicas.
@@ -39,8 +39,8 @@ func (s *server) checkReady(*http.Request) error {
 	if s.current.Load() == nil {
 		return errors.New("the webhook has no certificate yet")
 	}
-	if s.ownsRegistration() && !s.asked.Load() {
-		return errors.New("the API server does not ask the webhook yet")
+	if s.ownsRegistration() && !s.called.Load() {
+		return errors.New("the API server does not call the webhook yet")
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (s *server) keepCertificate(ctx context.Context) error {
 	for pause := min(time.Second, s.cfg.Every); ; pause = min(2*pause, s.cfg.Every) {
 		err := s.renewCertificate(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.log.Error(err, "the webhook's certificate could not be looked after")
+			s.log.Error(err, "cannot renew the certificate of the webhook")
 		}
 		if err == nil {
 			pause = s.cfg.Every

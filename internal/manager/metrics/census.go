@@ -17,60 +17,60 @@ import (
 
 // count maintains the number of objects of one kind by state.
 type count[O client.Object] struct {
-	gauge *prometheus.GaugeVec
-	word  func(O) string
+	gauge   *prometheus.GaugeVec
+	stateOf func(O) string
 	// changed is called for each update. If nil, it is not.
 	changed func(was, is O)
 	// gone is called for each deleted object. If nil, it is not.
 	gone func(types.UID)
 
-	mu    sync.Mutex
-	words map[types.UID]string
+	mu     sync.Mutex
+	states map[types.UID]string
 }
 
-// unheardOf replaces unknown states, so that users cannot create an unbounded number of label
+// otherLabel replaces unknown states, so that users cannot create an unbounded number of label
 // values.
-const unheardOf = "other"
+const otherLabel = "other"
 
 // newCount returns a count with all known states at 0: a graph then shows zero instead of a gap.
-func newCount[O client.Object](gauge *prometheus.GaugeVec, words []string, word func(O) string) *count[O] {
+func newCount[O client.Object](gauge *prometheus.GaugeVec, known []string, stateOf func(O) string) *count[O] {
 	gauge.Reset()
-	for _, w := range words {
-		gauge.WithLabelValues(w)
+	for _, state := range known {
+		gauge.WithLabelValues(state)
 	}
 	bounded := func(o O) string {
-		if w := word(o); slices.Contains(words, w) {
-			return w
+		if s := stateOf(o); slices.Contains(known, s) {
+			return s
 		}
-		return unheardOf
+		return otherLabel
 	}
-	return &count[O]{gauge: gauge, word: bounded, words: map[types.UID]string{}}
+	return &count[O]{gauge: gauge, stateOf: bounded, states: map[types.UID]string{}}
 }
 
-// recordState sets the state of an object. If word is empty, the object is removed.
-func (c *count[O]) recordState(uid types.UID, word string) {
+// recordState sets the state of an object. If state is empty, the object is removed.
+func (c *count[O]) recordState(uid types.UID, state string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was, known := c.words[uid]
-	if known && was == word {
+	was, known := c.states[uid]
+	if known && was == state {
 		return
 	}
 	if known {
 		c.gauge.WithLabelValues(was).Dec()
-		delete(c.words, uid)
+		delete(c.states, uid)
 	}
-	if word != "" {
-		c.gauge.WithLabelValues(word).Inc()
-		c.words[uid] = word
+	if state != "" {
+		c.gauge.WithLabelValues(state).Inc()
+		c.states[uid] = state
 	}
 }
 
 // OnAdd implements toolscache.ResourceEventHandler.
-func (c *count[O]) OnAdd(o any, _ bool) { c.seeObject(o) }
+func (c *count[O]) OnAdd(o any, _ bool) { c.recordObject(o) }
 
 // OnUpdate implements toolscache.ResourceEventHandler.
 func (c *count[O]) OnUpdate(was, is any) {
-	c.seeObject(is)
+	c.recordObject(is)
 	if c.changed != nil {
 		c.changed(was.(O), is.(O))
 	}
@@ -89,9 +89,9 @@ func (c *count[O]) OnDelete(o any) {
 	}
 }
 
-func (c *count[O]) seeObject(o any) {
+func (c *count[O]) recordObject(o any) {
 	if o, ok := o.(O); ok {
-		c.recordState(o.GetUID(), c.word(o))
+		c.recordState(o.GetUID(), c.stateOf(o))
 	}
 }
 

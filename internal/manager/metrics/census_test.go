@@ -97,7 +97,7 @@ func TestCollector_CountsObjectsByState(t *testing.T) {
 	eventually(t, "all are counted", func() bool {
 		return in(tasks, "pending") == 1 && in(tasks, "running") == 1 && in(robots, "Online") == 1 && in(flows, "Pending") == 1
 	})
-	eventually(t, "a word that nobody knows is no label of its own", func() bool { return in(jobs, unheardOf) == 1 })
+	eventually(t, "an unknown state is counted under the label of other states", func() bool { return in(jobs, otherLabel) == 1 })
 
 	s.tasks.Modify(taskIn("a", "running"))
 	eventually(t, "both run", func() bool { return in(tasks, "pending") == 0 && in(tasks, "running") == 2 })
@@ -136,7 +136,7 @@ func TestRecordAttempts_CountsEachOnce(t *testing.T) {
 		{name: "started and ended in one write", was: taskIn("t", "dispatching", first("dispatching", nil, nil)),
 			is: taskIn("t", "completed", first("completed", at(1), at(2))), started: 1, outcome: outcomeSucceeded},
 		{name: "failed", was: taskIn("t", "running", first("running", at(1), nil)), is: taskIn("t", "exited", first("failed", at(1), at(2))), outcome: outcomeFailed},
-		{name: "judged before its robot says how it ended", was: taskIn("t", "unknown", first("failed", at(1), nil)), is: taskIn("t", "exited", first("failed", at(1), at(2)))},
+		{name: "failed before the robot reported the end", was: taskIn("t", "unknown", first("failed", at(1), nil)), is: taskIn("t", "exited", first("failed", at(1), at(2)))},
 		{name: "canceled", was: taskIn("t", "running", first("running", at(1), nil)), is: taskIn("t", "canceled", first("canceled", at(1), at(2))), outcome: outcomeCanceled},
 		{name: "a later attempt starts", was: taskIn("t", "dispatching", first("failed", at(1), at(2))), is: taskIn("t", "running", first("failed", at(1), at(2)), second)},
 		{name: "the first is not remembered any more", was: taskIn("t", "running", second), is: taskIn("t", "running", second)},

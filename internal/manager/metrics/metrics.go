@@ -6,18 +6,18 @@ import (
 )
 
 var (
-	tasks  = newGauge("k8s4r_manager_tasks", "Tasks that there are, by state.", "state")
-	jobs   = newGauge("k8s4r_manager_jobs", "Jobs that there are, by state.", "state")
-	flows  = newGauge("k8s4r_manager_flows", "JobFlows that there are, by phase.", "phase")
-	robots = newGauge("k8s4r_manager_robots", "Robots that there are, by phase.", "phase")
+	tasks  = newGauge("k8s4r_manager_tasks", "Number of tasks, by state.", "state")
+	jobs   = newGauge("k8s4r_manager_jobs", "Number of jobs, by state.", "state")
+	flows  = newGauge("k8s4r_manager_flows", "Number of JobFlows, by phase.", "phase")
+	robots = newGauge("k8s4r_manager_robots", "Number of robots, by phase.", "phase")
 
 	attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "k8s4r_manager_task_attempts_total",
-		Help: "Attempts of tasks that have ended, by how.",
+		Help: "Ended attempts of tasks, by outcome.",
 	}, []string{"outcome"})
 	startSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "k8s4r_manager_task_start_seconds",
-		Help:    "Time from the creation of a task until its first attempt was heard to run.",
+		Help:    "Time from the creation of a task until its first attempt was reported running.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
 	})
 )

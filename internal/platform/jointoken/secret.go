@@ -93,7 +93,7 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// maxAttempts bounds how often a use is written anew after a conflict with another robot.
+// maxAttempts bounds how often the write of a use is retried after a conflict with another robot.
 const maxAttempts = 20
 
 // Redeem admits a robot with a key, and records that. A repeated call with the same arguments

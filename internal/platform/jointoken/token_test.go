@@ -90,7 +90,7 @@ func TestRedeem_WrongTokensGetTheSameError(t *testing.T) {
 	unknown := s.try(t, "zzzzzz.0123456789abcdef", "r1", "k1")
 	wrong := s.try(t, id+".0123456789abcdef", "r1", "k1")
 	if unknown == "" || unknown != wrong {
-		t.Errorf("%q and %q tell ids from secrets", unknown, wrong)
+		t.Errorf("the messages %q and %q reveal whether the id or the secret is wrong", unknown, wrong)
 	}
 	s.Now = func() time.Time { return noon.Add(time.Hour) }
 	if got := s.try(t, id+".0123456789abcdef", "r1", "k1"); got != wrong {

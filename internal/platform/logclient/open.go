@@ -57,7 +57,7 @@ func newClient(config *rest.Config, at serveraddr.Address) (*http.Client, error)
 	own.Insecure, own.CAFile, own.CAData, own.ServerName = false, "", at.CA, at.ServerName
 	c, err := rest.HTTPClientFor(own)
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	return c, nil
 }

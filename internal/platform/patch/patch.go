@@ -13,16 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxAttempts bounds how often a change is decided anew after a conflict. The manager
+// maxAttempts bounds how often a change is retried after a conflict. The manager
 // writes to a busy job about once a second.
 const maxAttempts = 5
 
 // ErrConflicts means that the object was changed before each attempt to write it.
-var ErrConflicts = errors.New("it changes faster than it can be written; try again")
+var ErrConflicts = errors.New("the object was changed during each attempt to write it; try again")
 
 // RetryOnConflict reads an object, lets change edit it, and writes it. It returns the object
 // and the message of change. The name of the object for errors is such as "job demo". After a
-// conflict the object is read and changed anew; an object that is being deleted is an error.
+// conflict the object is read and changed again; an object that is being deleted is an error.
 //
 // It sends a patch: an update would remove the fields that a newer API server has and this
 // program does not know.

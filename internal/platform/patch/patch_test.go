@@ -46,8 +46,8 @@ func TestRetryOnConflict(t *testing.T) {
 		wantPatches int
 	}{
 		{name: "one write", change: label, want: "labeled", wantPatches: 1},
-		{name: "decides anew after conflicts", conflicts: 4, change: label, want: "labeled", wantPatches: 5},
-		{name: "gives up after five conflicts", conflicts: 9, change: label, want: "change pod p: it changes faster", wantPatches: 5},
+		{name: "retries after conflicts", conflicts: 4, change: label, want: "labeled", wantPatches: 5},
+		{name: "gives up after five conflicts", conflicts: 9, change: label, want: "change pod p: the object was changed during each attempt", wantPatches: 5},
 		{name: "writes nothing if nothing changes", change: func(*corev1.Pod) (string, error) { return "done already", nil }, want: "done already"},
 		{name: "writes nothing if the change is rejected", change: func(p *corev1.Pod) (string, error) { _, _ = label(p); return "", errors.New("not now") }, want: "not now"},
 		{name: "an object that is being deleted", change: label, deleted: &now, want: "pod p is being deleted"},

@@ -66,25 +66,25 @@ type options struct {
 }
 
 func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that names the cluster; empty: $KUBECONFIG, the cluster that this runs in, or ~/.kube/config")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig; empty: $KUBECONFIG, the cluster in which this Pod runs, or ~/.kube/config")
 	if !replicated {
-		f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several can stand by")
-		f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the lease")
+		f.BoolVar(&o.leaderElect, "leader-elect", true, "run only while holding the Lease, so that other replicas can be on standby")
+		f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the Lease")
 	}
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics, and profiles of Go at /debug/pprof/; 0: none")
-	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, and only to those whom the API server lets get /metrics, unless the address is one of loopback; false: over HTTP to all, without profiles")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics, and Go profiles at /debug/pprof/; 0: none")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS to clients that the API server permits to get /metrics, unless the address is a loopback address; false: over HTTP to all clients, without profiles")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address that serves /livez, /healthz and /readyz, each with ?verbose; 0: none")
-	f.Float32Var(&o.qps, "qps", 0, "requests a second to the API server at most; 0: as many as it takes, it has a limit of its own that is fair to all")
-	f.IntVar(&o.burst, "burst", 0, "requests at once for which --qps is exceeded; 0: twice --qps. Without --qps it has no effect")
+	f.Float32Var(&o.qps, "qps", 0, "maximum requests per second to the API server; 0: no limit on the client side, only the API server's own fair limits")
+	f.IntVar(&o.burst, "burst", 0, "burst of requests that may exceed --qps; 0: twice --qps; no effect without --qps")
 }
 
 // validateLimits rejects limits that would stop all requests.
 func (o *options) validateLimits() error {
 	switch {
 	case o.qps < 0:
-		return fmt.Errorf("--qps=%g: must be 0, for no limit, or more", o.qps)
+		return fmt.Errorf("--qps=%g: must be 0 (no limit) or more", o.qps)
 	case o.burst < 0:
-		return fmt.Errorf("--burst=%d: must be 0, for twice --qps, or more", o.burst)
+		return fmt.Errorf("--burst=%d: must be 0 (twice --qps) or more", o.burst)
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ type Config struct {
 
 // AddFlags adds the flags of a program that traces.
 func (c *Config) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Endpoint, "otlp-endpoint", "", "collector of OpenTelemetry that gets traces of tasks by OTLP over HTTP, such as http://collector:4318; empty: $OTEL_EXPORTER_OTLP_ENDPOINT, and without that none are made")
-	f.Float64Var(&c.SampleRatio, "trace-sample-ratio", 1, "share of the tasks that are traced, from 0 to 1; the same for all programs")
+	f.StringVar(&c.Endpoint, "otlp-endpoint", "", "OpenTelemetry collector for the traces of tasks, by OTLP over HTTP, such as http://collector:4318; empty: $OTEL_EXPORTER_OTLP_ENDPOINT; if that is not set, no traces are recorded")
+	f.Float64Var(&c.SampleRatio, "trace-sample-ratio", 1, "fraction of the tasks that are traced, from 0 to 1; must be the same for all programs")
 }
 
 // Validate returns an error that names the flag for each invalid value.
@@ -50,7 +50,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--otlp-endpoint=%s: must be http://host:port or https://host:port", c.Endpoint))
 	}
 	if c.SampleRatio < 0 || c.SampleRatio > 1 || c.SampleRatio != c.SampleRatio {
-		errs = append(errs, fmt.Errorf("--trace-sample-ratio=%g: must be between 0, for none, and 1, for all", c.SampleRatio))
+		errs = append(errs, fmt.Errorf("--trace-sample-ratio=%g: must be from 0 (none) to 1 (all)", c.SampleRatio))
 	}
 	return errors.Join(errs...)
 }

@@ -183,7 +183,7 @@ func TestTaskRecorder_MeasuresTheDispatch(t *testing.T) {
 	l.RecordChange(pending, sent, after(time.Second))
 	l.ForgetTask(uid)
 	if len(l.dispatched) > 0 {
-		t.Error("tasks that are gone are remembered for ever")
+		t.Error("deleted tasks are kept forever")
 	}
 }
 
@@ -202,7 +202,7 @@ func TestRunSpans(t *testing.T) {
 		said   traceparent.Context
 		parent traceparent.Context
 	}{
-		{"a robot that says nothing", traceparent.Context{}, dispatch},
+		{"a robot that reports no trace context", traceparent.Context{}, dispatch},
 		{"a robot that gives back what it got", dispatch, dispatch},
 		{"a robot that has a span of its own between", another, another},
 		{"a robot that names the trace of another task", foreign, dispatch},

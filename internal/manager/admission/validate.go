@@ -29,26 +29,26 @@ const PathCronJobFlows = "/cronjobflows/validate"
 // newHandler returns the handler of admission requests.
 func newHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(jobFlows)})
-	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(cronJobFlows)})
+	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleJobFlow)})
+	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleCronJobFlow)})
 	return mux
 }
 
-// jobFlows validates a JobFlow.
-func jobFlows(_ context.Context, r admission.Request) admission.Response {
+// handleJobFlow validates a JobFlow.
+func handleJobFlow(_ context.Context, r admission.Request) admission.Response {
 	flow, had := &flowv1.JobFlow{}, &flowv1.JobFlow{}
-	return judgeRequest(r, flow, had, func() bool { return equality.Semantic.DeepEqual(flow.Spec, had.Spec) }, func() error { return JobFlow(flow) })
+	return validateRequest(r, flow, had, func() bool { return equality.Semantic.DeepEqual(flow.Spec, had.Spec) }, func() error { return ValidateJobFlow(flow) })
 }
 
-// cronJobFlows validates a CronJobFlow.
-func cronJobFlows(_ context.Context, r admission.Request) admission.Response {
+// handleCronJobFlow validates a CronJobFlow.
+func handleCronJobFlow(_ context.Context, r admission.Request) admission.Response {
 	cron, had := &cronv1.CronJobFlow{}, &cronv1.CronJobFlow{}
-	return judgeRequest(r, cron, had, func() bool { return equality.Semantic.DeepEqual(cron.Spec, had.Spec) }, func() error { return cronjobflow.Validate(&cron.Spec) })
+	return validateRequest(r, cron, had, func() bool { return equality.Semantic.DeepEqual(cron.Spec, had.Spec) }, func() error { return cronjobflow.Validate(&cron.Spec) })
 }
 
-// judgeRequest validates an object that is created or whose spec changes. Other updates are
+// validateRequest validates an object that is created or whose spec changes. Other updates are
 // allowed, so that invalid objects from before the webhook can still be labeled and deleted.
-func judgeRequest(r admission.Request, object, old client.Object, same func() bool, wrong func() error) admission.Response {
+func validateRequest(r admission.Request, object, old client.Object, isSpecEqual func() bool, validate func() error) admission.Response {
 	if err := json.Unmarshal(r.Object.Raw, object); err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -56,19 +56,19 @@ func judgeRequest(r admission.Request, object, old client.Object, same func() bo
 		if err := json.Unmarshal(r.OldObject.Raw, old); err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
-		if object.GetDeletionTimestamp() != nil || same() {
+		if object.GetDeletionTimestamp() != nil || isSpecEqual() {
 			return admission.Allowed("")
 		}
 	}
-	if err := wrong(); err != nil {
+	if err := validate(); err != nil {
 		return admission.Denied(err.Error())
 	}
 	return admission.Allowed("")
 }
 
-// JobFlow validates a flow: the graph, with Volcano's messages, and the steps. The jobflow
+// ValidateJobFlow validates a flow: the graph, with Volcano's messages, and the steps. The jobflow
 // controller repeats the validation, except for the names.
-func JobFlow(flow *flowv1.JobFlow) error {
+func ValidateJobFlow(flow *flowv1.JobFlow) error {
 	return errors.Join(graph.Validate(flow.Spec.Flows), stepjob.CheckFlow(&flow.Spec), checkNames(flow))
 }
 
@@ -78,7 +78,7 @@ func checkNames(flow *flowv1.JobFlow) error {
 	for _, step := range flow.Spec.Flows {
 		name := flow.Name + "-" + step.Name
 		if wrong := validation.IsDNS1123Subdomain(name); flow.Name != "" && len(wrong) > 0 {
-			return fmt.Errorf("spec.flows[%s].name: its Job would be called %q, which is no name of an object: %s; choose another name", step.Name, name, strings.Join(wrong, ", "))
+			return fmt.Errorf("spec.flows[%s].name: its Job would be called %q, which is not a valid name: %s; choose another step name", step.Name, name, strings.Join(wrong, ", "))
 		}
 	}
 	return nil
