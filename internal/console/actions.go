@@ -193,6 +193,9 @@ func describeConsequence(action verb, i *watch.Item) string {
 	running, pending := "will be stopped", "will be canceled"
 	switch action {
 	case actPause:
+		if kind := i.Row.Kind; kind == row.VCJobs || kind == row.RayClusters { // they have no Pods while suspended
+			break
+		}
 		running, pending = "will continue to the end", "will be held back"
 	case actCancel, actDelete:
 	default:

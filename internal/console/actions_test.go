@@ -49,6 +49,12 @@ func TestDescribeConsequence_CountsAffectedParts(t *testing.T) {
 			t.Errorf("%s with %d running and %d waiting: got %q, want %q", c.action, c.running, c.waiting, got, c.want)
 		}
 	}
+	for _, kind := range []row.Kind{row.VCJobs, row.RayClusters} {
+		item := &watch.Item{Row: &row.Row{Kind: kind, Progress: &row.Progress{Total: 2, Running: 2}}}
+		if got, want := describeConsequence(actPause, item), "; 2 running Pods will be stopped"; got != want {
+			t.Errorf("pause of %s: got %q, want %q", kind, got, want)
+		}
+	}
 	if got := describeConsequence(actDelete, nil) + describeConsequence(actDelete, &watch.Item{Row: &row.Row{}}); got != "" {
 		t.Errorf("of an object without parts: %q", got)
 	}
