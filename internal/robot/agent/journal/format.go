@@ -140,8 +140,9 @@ type lineReader struct {
 
 func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// nextRecord returns the next intact record, and io.EOF after the last one. Damage after the
-// last intact line is an interrupted write and is not counted.
+// nextRecord returns the next intact record, and io.EOF after the last one. It returns
+// ErrOldFormat only before the first record: later, a line without its version is a damaged one.
+// Damage after the last intact line is an interrupted write and is not counted.
 func (r *lineReader) nextRecord() (storedRecord, error) {
 	for {
 		line, err := r.readLine()
@@ -149,7 +150,7 @@ func (r *lineReader) nextRecord() (storedRecord, error) {
 			return storedRecord{}, err
 		}
 		rec, err := parseLine(line)
-		if errors.Is(err, ErrOldFormat) {
+		if errors.Is(err, ErrOldFormat) && r.intactEnd == 0 {
 			return storedRecord{}, err
 		}
 		if err != nil {

@@ -190,6 +190,23 @@ func TestOpen_RejectsAnEarlierFormat(t *testing.T) {
 	}
 }
 
+func TestOpen_SkipsALaterLineWithoutItsVersion(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, ended("a", 1), ended("b", 1), ended("c", 1))
+	_ = j.Close()
+	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
+	lines[1] = lines[1][len(version):]
+	if err := os.WriteFile(filepath.Join(dir, fileName), bytes.Join(lines, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, dir, Options{})
+	_, b := j.Get("b", 1)
+	if _, c := j.Get("c", 1); b || !c || j.DamagedLines() != 1 {
+		t.Errorf("b %v, c %v, %d damaged lines; want c alone, and one damaged line", b, c, j.DamagedLines())
+	}
+}
+
 func TestAppend_SharesSyncs(t *testing.T) {
 	const writers, each = 50, 20
 	j := open(t, t.TempDir(), Options{})
@@ -380,12 +397,20 @@ func FuzzOpen(f *testing.F) {
 	add(f, j, accepted("a", 1), started("a", 1), ended("a", 1), acked("a", 1, epoch))
 	f.Add(content(f, dir))
 	f.Add([]byte("\n\n"))
+	f.Add(bytes.TrimPrefix(content(f, dir), []byte(version))) // begins with a line of format 1
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j := open(t, dir, Options{})
+		j, err := Open(dir, Options{Now: func() time.Time { return epoch }})
+		if errors.Is(err, ErrOldFormat) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = j.Close() })
 		before := len(j.Entries())
 		add(t, j, ended("a fresh one", 9))
 		_ = j.Close()
