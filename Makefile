@@ -56,7 +56,7 @@ web-measure: web ## how smooth 10,000 tasks and a flow of 1,000 steps are in a b
 	cd web && npm run -s measure
 
 .PHONY: generate
-generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
+generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=true,maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
 	go run ./hack/crds

@@ -60,10 +60,11 @@ var presubmitTier = tier{
 			shell("install", "hack/deps archive browser drivers"),
 			shell("generated files", "hack/generated"),
 		}}},
-		{required: true, lanes: []lane{{shell("build", `make -s build "$PWD"/bin/{golangci-lint,helm,sbom}`)}}},
+		{required: true, lanes: []lane{{shell("build", `make -s build "$PWD"/bin/{golangci-lint,dupl,helm,sbom}`)}}},
 		// The linter uses all processors: beside other lanes it takes four times as long.
 		{lanes: []lane{{
 			shell("lint", "make -s lint"),
+			shell("style", "make -s words commits house HOUSE=-enforce"),
 			shell("console", "make -s web-check"),
 		}}},
 		{lanes: []lane{

@@ -10,7 +10,7 @@ import (
 var (
 	tellsWhether   = regexp.MustCompile(`(?i)\b(?:tell(?:s|ing)?|told)[\s/#*>]+whether\b`)
 	anonymousActor = regexp.MustCompile(`(?i)(?:no|some)body`)
-	allowedNames   = regexp.MustCompile("[\"'`]no(?:body)\\\\?[\"'`]|no(?:body)_some(?:body)") // the Unix account; the figure
+	allowedNames   = regexp.MustCompile("[\"'`]no(?:body)\\\\?[\"'`]|no(?:body)_some(?:body)|http[.]No(?:Body)") // the Unix account; the figure; net/http
 	sectionRef     = regexp.MustCompile(`(?i)contract[\s/#*>]+§|§+\s*\d`)
 	sectionTest    = regexp.MustCompile(`\bfunc (?:Test|Benchmark|Fuzz|Example)\w*?(?:_\d+_\d+|S\d+_\d+)\w*|\.Run\("[^"]*?(?:_\d+_\d+|\bS\d+_\d+)[^"]*"`)
 	sectionFile    = regexp.MustCompile(`(?:_|\bs)\d+_\d+\w*\.go$`)
