@@ -27,7 +27,7 @@ build: ## build all programs into bin/
 # The programs are built without Node too; their console then says what is missing. Generated files that need it stay as they are.
 with-node = if command -v npm >/dev/null; then $(MAKE) -s $(1); else echo "no Node here, so without: make $(1)"; fi
 
-WEB_SOURCES = $(shell find web/src web/public web/scripts -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
+WEB_SOURCES = $(shell find web/src web/public web/scripts -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/sampleData.ts
 
 .PHONY: web
 web: web/dist/index.html ## build the console's pages, which the programs carry; needs Node 20.19 or newer
