@@ -18,11 +18,11 @@ func main() {
 	}
 	b.WriteString("\n## Actions\n\nWhat a user may ask of a job in each state.\n\n| state | actions |\n|---|---|\n")
 	for _, s := range lifecycle.JobStates {
-		var wishes []string
+		var actions []string
 		for _, w := range lifecycle.JobActions(s) {
-			wishes = append(wishes, string(w))
+			actions = append(actions, string(w))
 		}
-		fmt.Fprintf(&b, "| %s | %s |\n", s, strings.Join(wishes, ", "))
+		fmt.Fprintf(&b, "| %s | %s |\n", s, strings.Join(actions, ", "))
 	}
 	if err := os.WriteFile("docs/explanation/state-machines.md", []byte(b.String()), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -16,11 +16,11 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-func named(name, state string, wishes ...func(*robotv1.Job)) *robotv1.Job {
+func named(name, state string, changes ...func(*robotv1.Job)) *robotv1.Job {
 	j := job(name)
 	j.Status.State = state
-	for _, w := range wishes {
-		w(j)
+	for _, change := range changes {
+		change(j)
 	}
 	return j
 }
