@@ -196,7 +196,7 @@ func rejectsInitTasks(s *space) {
 		want string
 	}{
 		{"one name in both lists", s.creates(withInit(1, "run", "run")), "a name must not occur in both initTasks and tasks"},
-		{"daemons only", s.creates(withInit(1, "fetch", "side+")), "spec.taskGroups[].tasks of g: a daemon is stopped when the tasks beside it have ended"},
+		{"daemons only", s.creates(withInit(1, "fetch", "side+")), "spec.taskGroups[].tasks of g: all tasks are daemons"},
 		{"another order", s.changes(swap), "spec.taskGroups[].initTasks of g: init tasks cannot be added, removed or reordered"},
 		{"an init task less", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.InitTasks = g.InitTasks[:1] }), "spec.taskGroups[].initTasks of g"},
 		{"no daemon any more", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks[1].Daemon = false }), "spec.taskGroups[].tasks[].daemon of g: cannot be changed"},

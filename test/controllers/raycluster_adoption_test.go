@@ -67,7 +67,7 @@ func rayKeepsHead(kind rayv1.UpgradeType) func(*space) {
 		s.rayReady("c")
 		head := s.awaitHead("c").Name
 		s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = "new" })
-		s.awaitRayEvent(build.InvalidSpec, "head Pod "+head+" stays as it is")
+		s.awaitRayEvent(build.InvalidSpec, "head Pod "+head+" is not upgraded")
 		s.rayRests("c")
 		if now := s.awaitHead("c").Name; now != head {
 			s.Errorf("head changed from %s to %s", head, now)

@@ -232,7 +232,7 @@ func rayMissingRay(s *space) {
 	s.awaitRay("c", func(c *rayv1.RayCluster) error {
 		return check(strings.Contains(c.Status.Reason, "Ray was not found"), "reason")
 	})
-	if e := s.awaitRayEvent(raycluster.ReasonRayNotFound, "Use an image that has ray"); e.Type != corev1.EventTypeWarning {
+	if e := s.awaitRayEvent(raycluster.ReasonRayNotFound, "Use an image that contains ray"); e.Type != corev1.EventTypeWarning {
 		s.Errorf("event %+v", e)
 	}
 }

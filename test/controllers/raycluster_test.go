@@ -860,7 +860,7 @@ func rayInvalid(s *space) {
 		}
 		return s.Status().Update(s.Context(), c)
 	})
-	s.awaitRayEvent(build.InvalidStatus, "RayClusterSuspending and RayClusterSuspended are both True")
+	s.awaitRayEvent(build.InvalidStatus, "RayClusterSuspending and RayClusterSuspended must not both be True")
 }
 
 func rayEventForm(s *space) {

@@ -170,7 +170,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 
 	t.Run("a field without effect is accepted with a warning", func(t *testing.T) {
 		out, err := s.tryApply(strings.Replace(taskManifest("daemon: true"), "name: bad", "name: warned", 1))
-		if err != nil || !strings.Contains(out, "spec.daemon has no effect") {
+		if err != nil || !strings.Contains(out, "spec.daemon: has no effect") {
 			t.Errorf("got %v:\n%s", err, out)
 		}
 	})

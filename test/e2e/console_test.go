@@ -259,7 +259,7 @@ func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
 	}
 
 	testkit.EventuallyNoError(t, 30*time.Second, "the dry run reports what a cancel would do to both tasks", func() error {
-		if r := b.act("cancel", "jobs", true, "long").Results[0]; !r.OK || !strings.Contains(r.Message, "2 that run are stopped") {
+		if r := b.act("cancel", "jobs", true, "long").Results[0]; !r.OK || !strings.Contains(r.Message, "2 running tasks will be stopped") {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
