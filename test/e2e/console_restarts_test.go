@@ -52,9 +52,6 @@ func TestEvents_ResyncAfterConsoleRestarts(t *testing.T) {
 	if got := []int{fast.loads(), slow.loads(), away.loads()}; got[0] != rounds || got[1] < 1 || got[1] > rounds || got[2] != 1 {
 		t.Errorf("the fast, slow and away readers loaded their lists %v times, want %d, 1 to %d, 1", got, rounds, rounds)
 	}
-	if fast.gathered() == 0 {
-		t.Error("jobs of ten tasks were canceled, and each task had its own event")
-	}
 	archived := s.archivedTasks()
 	for _, f := range []*follower{fast, slow, away} {
 		f.agreesWith(archived)

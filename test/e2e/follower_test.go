@@ -36,7 +36,6 @@ type follower struct {
 	tasks  map[string][]step // what it knows, by UID
 	events int               // number of events, without repeated ones
 	lists  int               // number of resyncs after which it loaded its lists
-	masses int               // number of events about many tasks
 	free   bool              // it is not held any more
 }
 
@@ -201,7 +200,6 @@ func (f *follower) gather(ctx context.Context, e consoleEvent) error {
 		}
 	}
 	f.events++
-	f.masses++
 	return nil
 }
 
@@ -274,13 +272,6 @@ func (f *follower) loads() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lists
-}
-
-// gathered returns the number of events about many tasks.
-func (f *follower) gathered() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.masses
 }
 
 func (f *follower) position() string {
