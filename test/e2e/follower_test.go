@@ -239,7 +239,8 @@ func (f *follower) learn(e consoleEvent) {
 	defer f.mu.Unlock()
 	known := f.tasks[e.data.UID]
 	if len(known) > 0 && now.seq <= known[len(known)-1].seq {
-		if known[0].seq < now.seq && !slices.Contains(known, now) && !listedSince(known, now.seq) {
+		listed := step{now.seq, inList, "", now.to} // a list may have it before its event
+		if known[0].seq < now.seq && !slices.Contains(known, now) && !slices.Contains(known, listed) && !listedSince(known, now.seq) {
 			f.Errorf("%s received an old event of %s that it did not know: %v, it knows %v", f.name, e.data.Name, now, known)
 		}
 		return
