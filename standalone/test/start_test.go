@@ -154,7 +154,7 @@ func TestUp_NamesTheHolderOfATakenPort(t *testing.T) {
 			defaults := []string{"up", "--data-dir", dir, "--robots", "0", "--secure-port", "0",
 				"--mqtt-address", "127.0.0.1:0", "--mqtts-address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--allow-anonymous-agents"}
 			out := fails(t, append(defaults, "--"+c.flag, c.value)...)
-			for _, want := range []string{"port " + port + " is taken", fmt.Sprintf("by process %d", os.Getpid()), "--" + c.flag} {
+			for _, want := range []string{"port " + port + " is in use", fmt.Sprintf("by process %d", os.Getpid()), "--" + c.flag} {
 				if !strings.Contains(out, want) {
 					t.Errorf("message has no %q:\n%s", want, out)
 				}
