@@ -290,13 +290,31 @@ func (f *fleet) nothingComesBack(robot string, runs map[string]int) {
 	}
 }
 
-// forgets ends many tasks of an agent at nearly the same time, while its task list changes with each.
+// forgets ends many tasks of an agent at nearly the same time, while its task list changes with
+// each. They end only when the list names all of them: a list that crosses the end of a task on its
+// way makes such an agent run the task again.
 func (f *fleet) forgets() {
-	f.join("forgetful", legacyagent.Config{Run: time.Second})
+	a := f.join("forgetful", legacyagent.Config{Run: -1})
 	f.create(jobOn("forgetful", "at-once", 10))
+	l := listen(f.t, f.MQTTURL, wire.RobotTopic("forgetful", wire.KindState))
+	testkit.EventuallyNoError(f.t, 30*time.Second, "all tasks run and are listed", func() error {
+		tasks, list := f.tasksOf("at-once"), l.last(wire.RobotTopic("forgetful", wire.KindState))
+		for i := range tasks {
+			if t := &tasks[i]; t.Status.State != "running" || !strings.Contains(list, string(t.UID)) {
+				return fmt.Errorf("%s is %q, the list is %.300s", t.Name, t.Status.State, list)
+			}
+		}
+		if len(tasks) != 10 {
+			return fmt.Errorf("%d tasks", len(tasks))
+		}
+		return nil
+	})
+	for _, task := range f.tasksOf("at-once") {
+		a.EndTask(string(task.UID))
+	}
 	f.awaitJob("at-once", "completed", 30*time.Second)
 	f.eachRanOnce("forgetful", 10)
-	f.nothingComesBack("forgetful", f.agents["forgetful"].RunCounts())
+	f.nothingComesBack("forgetful", a.RunCounts())
 }
 
 func (f *fleet) secondRun() {
