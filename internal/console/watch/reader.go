@@ -13,8 +13,8 @@ type Reader struct {
 }
 
 // Next blocks until the next event. A Resync means that events were missed because the reader was
-// too slow or resumed from an ID that is too old or of another instance; the events after it are newer than the Resync. It returns an
-// error only if ctx ends.
+// too slow, or resumed from an ID that is too old or of another instance; the events after it are
+// newer than the Resync. It returns an error only if ctx ends.
 func (d *Reader) Next(ctx context.Context) (*Event, error) {
 	for {
 		if e := d.Poll(); e != nil {
