@@ -331,7 +331,7 @@ func (f *fleet) secondRun() {
 	}
 	a.SendReport(first, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
 	testkit.Eventually(f.t, 20*time.Second, "the report of run 1 is processed", func() bool {
-		return f.count("k8s4r_server_dropped_messages_total", `reason="attempt is over"`) > 0
+		return f.count("k8s4r_server_dropped_messages_total", `reason="old-attempt"`) > 0
 	})
 	if got := f.task("twice").Status; got.State != "running" || got.Attempt != 2 {
 		f.t.Errorf("a report of run 1 changed run 2 to %+v", got)

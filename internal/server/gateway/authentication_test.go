@@ -44,10 +44,10 @@ func newJoinedRobot(id string) *robotv1.Robot {
 	}
 }
 
-func (s *system) countDropped(kind wire.Kind, reason string) float64 {
+func (s *system) countDropped(kind wire.Kind, reason dropReason) float64 {
 	s.t.Helper()
 	var m dto.Metric
-	if err := s.gateway.m.dropped.WithLabelValues(string(kind), reason).Write(&m); err != nil {
+	if err := s.gateway.m.dropped.WithLabelValues(string(kind), string(reason)).Write(&m); err != nil {
 		s.t.Fatal(err)
 	}
 	return m.GetCounter().GetValue()
@@ -60,7 +60,7 @@ func TestGateway_DropsMessagesOfRobotsThatHaveNotJoined(t *testing.T) {
 	s.receiveMessage(wire.RobotTopic("r2", wire.KindRegister), `{"robotId":"r2"}`)
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r3","token":"good"}`)
 	s.receiveMessage(wire.TopicHeartbeat, `{"robotId":"r1"}`)
-	if s.countDropped(wire.KindRegister, "malformed") != 2 || s.countDropped(wire.KindHeartbeat, "malformed") != 1 {
+	if s.countDropped(wire.KindRegister, dropMalformed) != 2 || s.countDropped(wire.KindHeartbeat, dropMalformed) != 1 {
 		t.Error("not all of the messages were dropped")
 	}
 	s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
@@ -85,7 +85,7 @@ func TestGateway_RefusesMessagesOfUnauthenticatedRobot(t *testing.T) {
 		s.receiveMessage(wire.RobotTopic(id, wire.KindPresence), `{"graceful":true}`) // the last message
 	}
 	for _, kind := range []wire.Kind{wire.KindPresence, wire.KindStatus, wire.KindLogs} {
-		if n := s.countDropped(kind, "malformed"); n != 1 {
+		if n := s.countDropped(kind, dropMalformed); n != 1 {
 			t.Errorf("%s: %v of three messages were refused, want the one of r1", kind, n)
 		}
 	}
@@ -101,7 +101,7 @@ func TestGateway_RefusesImpersonation(t *testing.T) {
 	s.receiveMessage(wire.RobotTopic("r1", wire.KindHeartbeat), `{"robotId":"r2"}`)
 	s.receiveMessage(wire.TaskTopic("r1", "uid", wire.KindStatus), `{"taskUid":"uid","robotName":"r2","state":"running"}`)
 	for kind, want := range map[wire.Kind]float64{wire.KindRegister: 1, wire.KindHeartbeat: 2, wire.KindStatus: 1} {
-		if got := s.countDropped(kind, "impersonation"); got != want {
+		if got := s.countDropped(kind, dropImpersonation); got != want {
 			t.Errorf("%s: %v are counted, want %v", kind, got, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestGateway_RefusesPayloadOfAnotherRobot(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, newJoinedRobot("r1"), newJoinedRobot("r2"))
 			s.receiveMessage(way.topic, way.payload)
-			if n := s.countDropped(way.kind, "impersonation"); n != 1 {
+			if n := s.countDropped(way.kind, dropImpersonation); n != 1 {
 				t.Errorf("%v are counted", n)
 			}
 			if warnings := s.warned(); len(warnings) != 1 || !strings.HasPrefix(warnings[0], way.blamed+": ImpersonationRefused: ") {
@@ -150,7 +150,7 @@ func TestGateway_DropsMessagesOfRevokedRobot(t *testing.T) {
 		wire.KindLogs: wire.TaskTopic("r1", "uid", wire.KindLogs),
 	} {
 		s.receiveMessage(topic, `{"robotId":"r1","taskUid":"uid","state":"running"}`)
-		if s.countDropped(kind, "revoked") != 1 {
+		if s.countDropped(kind, dropRevoked) != 1 {
 			t.Errorf("its %s was accepted", kind)
 		}
 	}
@@ -238,7 +238,7 @@ func TestGateway_ChecksTokenBeforeSendingTasks(t *testing.T) {
 	_, listed := listener.lastPayload(state)
 
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
-	eventually(t, "the token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
+	eventually(t, "the token is refused", func() bool { return s.countDropped(wire.KindRegister, dropInvalidToken) == 1 })
 	s.awaitPublished(listener, "r1")
 	if _, n := listener.lastPayload(dispatch); n != dispatched {
 		t.Errorf("%d dispatches in spite of an invalid token", n-dispatched)
@@ -283,7 +283,7 @@ func (s *system) awaitPublished(listener *listener, robot string) {
 func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true})
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
-	eventually(t, "an invalid token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
+	eventually(t, "an invalid token is refused", func() bool { return s.countDropped(wire.KindRegister, dropInvalidToken) == 1 })
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"good"}`)
 	r2 := &robotv1.Robot{}
 	eventually(t, "a robot with a valid token is created", func() bool {
@@ -299,7 +299,7 @@ func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 		t.Errorf("the condition is missing: %+v", r2.Status.Conditions)
 	}
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"bad"}`)
-	eventually(t, "the token of a known robot is checked again", func() bool { return s.countDropped(wire.KindRegister, "token") == 2 })
+	eventually(t, "the token of a known robot is checked again", func() bool { return s.countDropped(wire.KindRegister, dropInvalidToken) == 2 })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("%d robots, %v", len(all.Items), err)

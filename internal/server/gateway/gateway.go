@@ -411,7 +411,7 @@ func (g *Gateway) publishDispatch(connection int64, robotID string, t *robotv1.T
 
 func (g *Gateway) enqueueMessage(robotID string, k wire.Kind, m message) bool {
 	if !g.mqtt.enqueueMessage(robotID, m) {
-		g.countDropped(k, "queue is full")
+		g.m.countDropped(k, dropQueueFull, 1)
 		return false
 	}
 	g.m.sent.WithLabelValues(string(k)).Inc()
@@ -420,7 +420,7 @@ func (g *Gateway) enqueueMessage(robotID string, k wire.Kind, m message) bool {
 
 // dropLog counts and logs a piece of a log that was invalid or could not be stored.
 func (g *Gateway) dropLog(robotID string, err error) {
-	g.countDropped(wire.KindLogs, "not taken")
+	g.m.countDropped(wire.KindLogs, dropUnstoredLog, 1)
 	if g.objects.robot(robotID) == nil {
 		robotID = "" // unknown robots share one log line
 	}
@@ -431,7 +431,7 @@ func (g *Gateway) dropLog(robotID string, err error) {
 
 // dropTaskList counts and logs a task list that exceeds the message size.
 func (g *Gateway) dropTaskList(robotID string, tasks int) {
-	g.countDropped(wire.KindState, "too large")
+	g.m.countDropped(wire.KindState, dropTooLarge, 1)
 	if g.rateLimitedLog.Allow(robotID, g.now()) {
 		g.log.Info("a robot has more tasks than a message to it can name; lower its capacity", "robot", robotID, "tasks", tasks)
 	}

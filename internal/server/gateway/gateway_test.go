@@ -297,19 +297,31 @@ func TestRobotState_ConfirmsLastWillAfterSilence(t *testing.T) {
 	}
 }
 
-// Only the sweep examines a robot that sends nothing anymore.
-func TestRobotPlan_WritesLastHeartbeatBeforeSilence(t *testing.T) {
-	r := newKnownRobot("Online")
-	r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: time.Now()}
-	s := startWith(t, Config{OfflineAfter: 12 * time.Second}, r)
-	last := time.Now()
-	s.gateway.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0); w.recordContact(last) })
-	eventually(t, "it is written", func() bool {
-		return s.robot("r1").Status.LastHeartbeatTime.Time.Equal(last.Truncate(time.Microsecond))
-	})
-	if got := s.condition("r1", robotv1.ConditionConnected); got != "True HeartbeatReceived" {
-		t.Errorf("written only after the robot was disconnected: %s", got)
+// Only the sweep examines a robot that sends nothing anymore. Its last heartbeat must be written
+// before the robot is silent for offlineAfter.
+func TestSweepRobots_QueuesUnwrittenHeartbeat(t *testing.T) {
+	for after, want := range map[time.Duration]int{offlineAfter/3 - 1: 0, offlineAfter / 3: 1} {
+		g := newSweepingGateway(t, newKnownRobot("Online"))
+		g.syncedAt.Store(clock.UnixNano())
+		g.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(time.Second) })
+		g.sweepRobotsOnce(clock.Add(after))
+		if got := g.robotQueue.Len(); got != want {
+			t.Errorf("%s after the written heartbeat: %d robots queued, want %d", after, got, want)
+		}
 	}
+}
+
+// newSweepingGateway returns a gateway that is not started and knows one robot.
+func newSweepingGateway(t *testing.T, r *robotv1.Robot) *Gateway {
+	t.Helper()
+	g, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true},
+		Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ResourceVersion = "1"
+	g.objects.putRobot(r)
+	return g
 }
 
 func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
@@ -329,14 +341,9 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 		{name: "already disconnected by its last will", robot: newKnownRobot("Unknown", lastWill), listened: time.Hour, after: time.Hour},
 		{name: "one that has never sent a message", robot: newRobot(namespace, "r1", nil, robotState{}), listened: time.Hour, after: time.Hour},
 	} {
-		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := newSweepingGateway(t, row.robot)
 		now := clock.Add(row.after)
 		b.syncedAt.Store(now.Add(-row.listened).UnixNano())
-		row.robot.ResourceVersion = "1"
-		b.objects.putRobot(row.robot)
 		if row.received {
 			b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
 		}
@@ -601,6 +608,7 @@ func TestTaskList_DropsTaskThatEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t)
 			s.approveRobots()
 			s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: true})

@@ -42,7 +42,7 @@ func (g *Gateway) checkToken(ctx context.Context, id string, w robotState, r *ro
 	if !ok {
 		return token, false, err
 	}
-	g.countDropped(wire.KindRegister, "token")
+	g.m.countDropped(wire.KindRegister, dropInvalidToken, 1)
 	g.sendResponse(id, &wire.Response{Message: "Registration refused: " + why.Error(), RobotID: id})
 	return token, true, nil
 }

@@ -124,7 +124,7 @@ func (l *logWriter) enqueueItem(it logItem) {
 		}
 	}
 	l.queued.Add(-int64(len(it.payload)))
-	l.m.dropped.WithLabelValues(string(wire.KindLogs), "queue is full").Inc()
+	l.m.countDropped(wire.KindLogs, dropQueueFull, 1)
 }
 
 func logKey(t *robotv1.Task, attempt int32) logstore.Key {

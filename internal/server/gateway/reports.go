@@ -144,7 +144,7 @@ func (w *reportWorker) addToBatch(r report) {
 		w.waiting[r.uid] = b
 	}
 	if len(b.reports) == maxBatch {
-		w.m.dropped.WithLabelValues(string(wire.KindStatus), "too many for one task").Inc()
+		w.m.countDropped(wire.KindStatus, dropTooMany, 1)
 		return
 	}
 	b.reports = append(b.reports, r)
@@ -169,7 +169,7 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 		err := w.writeBatch(ctx, uid, b.reports)
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 			// It would be refused again, and must not block later reports.
-			w.m.dropped.WithLabelValues(string(wire.KindStatus), "refused by the API server").Add(float64(len(b.reports)))
+			w.m.countDropped(wire.KindStatus, dropRefused, len(b.reports))
 			w.log.Error(err, "the API server refused a task status", "uid", uid)
 			err = nil
 		}
@@ -268,7 +268,7 @@ func (w *reportWorker) finishReports(rs []report, verdicts []reportOutcome) {
 			w.m.illegalTransitions.WithLabelValues(rs[i].State, string(v.signal)).Inc()
 		case dropNothingNew:
 		default:
-			w.m.dropped.WithLabelValues(string(wire.KindStatus), string(v.drop)).Inc()
+			w.m.countDropped(wire.KindStatus, v.drop, 1)
 		}
 		if v.ack {
 			w.ackReport(rs[i])
@@ -289,7 +289,7 @@ func (w *reportWorker) observeLag(r report) {
 // Task is deleted, and the report is acknowledged. The API cannot find objects by UID.
 func (w *reportWorker) dropOrphans(rs []report) {
 	for _, r := range rs {
-		w.m.dropped.WithLabelValues(string(wire.KindStatus), string(dropUnknownTask)).Inc()
+		w.m.countDropped(wire.KindStatus, dropUnknownTask, 1)
 		if w.isGone() {
 			w.ackReport(r)
 		}

@@ -119,6 +119,7 @@ func TestSecrets_TaskWaitsForMissingSecret(t *testing.T) {
 			[]string{"SecretUnusable", "key password of Secret db has 131072 bytes", "at most 131062"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t)
 			s.approveRobots()
 			for _, secret := range row.before {

@@ -28,19 +28,6 @@ type report struct {
 	wire.Status
 }
 
-// dropReason is why a report changed nothing. Empty: it changed something.
-type dropReason string
-
-const (
-	dropNothingNew        dropReason = "nothing new"
-	dropWrongRobot        dropReason = "not the task's robot"
-	dropNewerAttempt      dropReason = "attempt is not known"
-	dropOldAttempt        dropReason = "attempt is over"
-	dropIllegalTransition dropReason = "illegal edge"
-	dropUnknownState      dropReason = "unknown state"
-	dropUnknownTask       dropReason = "task does not exist"
-)
-
 // reportOutcome is the effect of a report on a task.
 type reportOutcome struct {
 	// status to write; nil: none
@@ -65,7 +52,7 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 		return applyUsage(t, r)
 	case r.attempt > t.Status.Attempt && t.Status.FindAttempt(r.attempt) == nil:
 		// The attempt that we know may be out of date, so it may come again.
-		return reportOutcome{drop: dropNewerAttempt}
+		return reportOutcome{drop: dropUnknownAttempt}
 	case r.attempt < t.Status.Attempt && t.Status.FindAttempt(r.attempt) == nil:
 		return reportOutcome{drop: dropOldAttempt, ack: true} // out of the history
 	case !canReport(t, r):

@@ -163,7 +163,7 @@ func TestApplyReport(t *testing.T) {
 			want: "dispatching; 1 ; 2 ", drop: []dropReason{dropOldAttempt}},
 		{name: "an attempt that the index does not have yet",
 			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{withAttempt(2, reportOf("running", "Started", 0))},
-			want: "dispatching; 1 ", drop: []dropReason{dropNewerAttempt}},
+			want: "dispatching; 1 ", drop: []dropReason{dropUnknownAttempt}},
 		{name: "an attempt that has left the history",
 			in:      taskIn(lifecycle.TaskRunning, 2, func(s *robotv1.TaskStatus) { s.Attempts = s.Attempts[1:] }),
 			reports: []report{reportOf("completed", "Completed", 0)},
@@ -226,7 +226,7 @@ func TestApplyReport(t *testing.T) {
 				if v.drop != want {
 					t.Errorf("report %d: drop %q, want %q", i, v.drop, want)
 				}
-				if v.ack == (v.drop == dropNewerAttempt) {
+				if v.ack == (v.drop == dropUnknownAttempt) {
 					t.Errorf("report %d (%q): acknowledged: %v", i, v.drop, v.ack)
 				}
 			}

@@ -27,21 +27,21 @@ type inbound struct {
 func (g *Gateway) receive(topic string, payload []byte, trace string) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
-		g.dropMalformed("", "topic", err)
+		g.dropMessage("", "topic", err)
 		return
 	}
 	g.m.received.WithLabelValues(string(a.Kind)).Inc()
 	if !g.limits.Allow(g.knownID(a.RobotID), g.now()) {
-		g.countDropped(a.Kind, "too fast")
+		g.m.countDropped(a.Kind, dropTooFast, 1)
 		return
 	}
 	// An external broker may not know of the revocation.
 	if g.objects.isRevoked(a.RobotID) {
-		g.countDropped(a.Kind, "revoked")
+		g.m.countDropped(a.Kind, dropRevoked, 1)
 		return
 	}
 	if err := g.handleMessage(inbound{a, topic, payload, trace}); err != nil {
-		g.dropMalformed(a.RobotID, string(a.Kind), err)
+		g.dropMessage(a.RobotID, string(a.Kind), err)
 	}
 }
 
@@ -253,7 +253,7 @@ func (g *Gateway) handleStatus(m inbound) error {
 	g.taskLists.recordEnd(r)
 	g.recordAnswer(m.RobotID)
 	if !g.reports.addReport(r) {
-		g.countDropped(wire.KindStatus, "queue is full")
+		g.m.countDropped(wire.KindStatus, dropQueueFull, 1)
 	}
 	return nil
 }
@@ -302,15 +302,15 @@ func (g *Gateway) recordOverdue(o overdueDispatch) {
 	g.robotQueue.Add(o.robot)
 }
 
-// dropMalformed counts a message that cannot be handled, and logs the reason, at
+// dropMessage counts a message that cannot be handled, and logs the reason, at
 // most once a minute for each robot.
-func (g *Gateway) dropMalformed(robotID, kind string, err error) {
+func (g *Gateway) dropMessage(robotID, kind string, err error) {
 	impersonation, impersonates := errors.AsType[*impersonationError](err)
 	if impersonates {
 		robotID = impersonation.robot
-		g.countDropped(wire.Kind(kind), "impersonation")
+		g.m.countDropped(wire.Kind(kind), dropImpersonation, 1)
 	} else {
-		g.countDropped(wire.Kind(kind), "malformed")
+		g.m.countDropped(wire.Kind(kind), dropMalformed, 1)
 	}
 	robotID = g.knownID(robotID)
 	if g.rateLimitedLog.Allow(robotID, g.now()) {
@@ -319,10 +319,6 @@ func (g *Gateway) dropMalformed(robotID, kind string, err error) {
 		}
 		g.log.Info("dropped a message", "robot", robotID, "kind", kind, "reason", err.Error())
 	}
-}
-
-func (g *Gateway) countDropped(kind wire.Kind, reason string) {
-	g.m.dropped.WithLabelValues(string(kind), reason).Inc()
 }
 
 // logInterval is the time between two log lines about one robot.

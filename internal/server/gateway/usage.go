@@ -96,7 +96,7 @@ func (g *Gateway) recordUsages(robotID string, usage []wire.TaskUsage) {
 		}
 		r := report{robot: robotID, uid: uid, attempt: s.Attempt, usageOnly: true, Status: wire.Status{Resources: &s.ResourceUsage}}
 		if !g.reports.addReport(r) {
-			g.countDropped(wire.KindHeartbeat, "queue is full")
+			g.m.countDropped(wire.KindHeartbeat, dropQueueFull, 1)
 		}
 	}
 }
