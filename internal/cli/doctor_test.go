@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,16 +21,20 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
+// ourDefinitions parses our CRDs once, because that is slow.
+var ourDefinitions = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return crds.ReadCRDs(config.FS) })
+
 // installed returns a cluster with everything installed. change may replace a definition, or
 // remove it by returning nil.
 func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, more ...client.Object) []client.Object {
 	t.Helper()
-	ours, err := crds.ReadCRDs(config.FS)
+	ours, err := ourDefinitions()
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := more
 	for _, crd := range ours {
+		crd = crd.DeepCopy()
 		crd.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
 		if f := change[crd.GetName()]; f != nil {
 			crd = f(crd)
@@ -139,7 +144,7 @@ func TestDoctor_WritesJSON(t *testing.T) {
 	status := b.run("doctor", "-o", "json")
 	var result struct {
 		Worst    string
-		Findings []struct{ Level, Check, Says, Remedy string }
+		Findings []struct{ Level, Check, Message, Remedy string }
 	}
 	if err := json.Unmarshal([]byte(b.out.String()), &result); err != nil {
 		t.Fatal(err)
@@ -148,7 +153,7 @@ func TestDoctor_WritesJSON(t *testing.T) {
 		t.Errorf("exit status %d, %+v", status, result)
 	}
 	for _, f := range result.Findings {
-		if f.Check == "" || f.Says == "" || (f.Level == "OK") != (f.Remedy == "") {
+		if f.Check == "" || f.Message == "" || (f.Level == "OK") != (f.Remedy == "") {
 			t.Errorf("%+v", f)
 		}
 	}

@@ -30,7 +30,7 @@ type Finding struct {
 	// Check names what was checked, in one or two words.
 	Check string `json:"check"`
 	// Message describes what was found.
-	Message string `json:"says"`
+	Message string `json:"message"`
 	// Remedy is what to do. If empty, nothing needs to be done.
 	Remedy string `json:"remedy,omitempty"`
 }
@@ -79,8 +79,8 @@ func newOK(check, format string, a ...any) []Finding {
 	return []Finding{{Level: OK, Check: check, Message: fmt.Sprintf(format, a...)}}
 }
 
-func newProblem(l Level, check, says, remedy string) []Finding {
-	return []Finding{{l, check, says, remedy}}
+func newProblem(l Level, check, message, remedy string) []Finding {
+	return []Finding{{l, check, message, remedy}}
 }
 
 // newUnknown returns the finding of a check that could not run. It does not mean that K8s4r has a

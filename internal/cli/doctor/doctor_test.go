@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +19,6 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
 // noon is the time in all tests.
@@ -57,9 +54,6 @@ func newCluster(t *testing.T, hooks interceptor.Funcs, objects ...client.Object)
 func failLists(err error) interceptor.Funcs {
 	return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
 }
-
-// ourDefinitions parses our CRDs once, because that is slow.
-var ourDefinitions = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return crds.ReadCRDs(config.FS) })
 
 // definitions returns our CRDs as an installation creates them.
 func definitions(t *testing.T) (all []client.Object) {

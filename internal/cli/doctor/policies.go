@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,10 @@ import (
 	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/platform/crds"
 )
+
+// ourPolicyNames returns the names of the policies and bindings of this version. They are parsed
+// once, because that is slow.
+var ourPolicyNames = sync.OnceValues(func() (map[string]bool, error) { return crds.ReadPolicyNames(config.FS) })
 
 // checkPolicies reports our policies for kinds that have another owner and its admission, and
 // policies of another version of K8s4r.
@@ -23,7 +28,7 @@ func checkPolicies(ctx context.Context, c Cluster) []Finding {
 	if err != nil {
 		return newUnknown(check, err)
 	}
-	ours, err := crds.ReadPolicyNames(config.FS)
+	ours, err := ourPolicyNames()
 	if err != nil {
 		return newUnknown(check, err)
 	}
@@ -48,7 +53,7 @@ func checkPolicies(ctx context.Context, c Cluster) []Finding {
 // listForeignDefinitions returns the names of our CRDs that exist in the cluster, mapped to whether
 // they have another owner.
 func listForeignDefinitions(ctx context.Context, c Cluster) (map[string]bool, error) {
-	ours, err := crds.ReadCRDs(config.FS)
+	ours, err := ourDefinitions()
 	if err != nil {
 		return nil, err
 	}
