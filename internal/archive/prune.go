@@ -8,9 +8,9 @@ import (
 	"k8s4r.io/k8s4r/internal/archive/sqldb"
 )
 
-// pruneBatch bounds the objects, attempts or transitions that one transaction removes, so that
+// PruneBatch bounds the objects, attempts or transitions that one transaction removes, so that
 // writers do not wait long.
-const pruneBatch = 500
+const PruneBatch = 500
 
 // Retention limits what the archive keeps.
 type Retention struct {
@@ -63,7 +63,7 @@ func (s *Store) pruneOnce(ctx context.Context, r Retention, cutoff time.Time) (o
 				return err
 			}
 		}
-		oldest, err := q.Oldest(ctx, pruneBatch)
+		oldest, err := q.Oldest(ctx, s.pruneBatch)
 		if err != nil {
 			return err
 		}
@@ -80,14 +80,14 @@ func (s *Store) pruneOnce(ctx context.Context, r Retention, cutoff time.Time) (o
 			out.Bytes += o.Bytes
 		}
 		if r.Age > 0 {
-			if out.Attempts, err = q.PruneAttempts(ctx, sqldb.PruneAttemptsParams{FinishedAt: nullMicros(cutoff), Limit: pruneBatch}); err != nil {
+			if out.Attempts, err = q.PruneAttempts(ctx, sqldb.PruneAttemptsParams{FinishedAt: nullMicros(cutoff), Limit: s.pruneBatch}); err != nil {
 				return err
 			}
-			if out.Transitions, err = q.PruneTransitions(ctx, sqldb.PruneTransitionsParams{At: cutoff.UnixMicro(), Limit: pruneBatch}); err != nil {
+			if out.Transitions, err = q.PruneTransitions(ctx, sqldb.PruneTransitionsParams{At: cutoff.UnixMicro(), Limit: s.pruneBatch}); err != nil {
 				return err
 			}
 		}
-		more = out.Objects == pruneBatch || out.Attempts == pruneBatch || out.Transitions == pruneBatch
+		more = max(int64(out.Objects), out.Attempts, out.Transitions) == int64(s.pruneBatch)
 		return nil
 	})
 	return out, more, err

@@ -41,12 +41,13 @@ const (
 
 // Store is an archive. Its methods may be called from any goroutine.
 type Store struct {
-	db      *sql.DB
-	dialect goose.Dialect
-	file    string // of SQLite; empty: PostgreSQL
-	now     func() time.Time
-	maxRuns int
-	few     int
+	db         *sql.DB
+	dialect    goose.Dialect
+	file       string // of SQLite; empty: PostgreSQL
+	now        func() time.Time
+	maxRuns    int
+	few        int
+	pruneBatch int32
 
 	// write lets one goroutine of this program write to SQLite at a time: the others
 	// would wait for it by polling.
@@ -68,13 +69,16 @@ func WithMaxRuns(n int) Option { return func(s *Store) { s.maxRuns = n } }
 // WithFew replaces the limit Few.
 func WithFew(n int) Option { return func(s *Store) { s.few = n } }
 
+// WithPruneBatch replaces the limit PruneBatch.
+func WithPruneBatch(n int32) Option { return func(s *Store) { s.pruneBatch = n } }
+
 // Open returns the archive at an address: sqlite:PATH, or postgres://USER@HOST/DATABASE
 // with the parameters that PostgreSQL's own programs take; what the address leaves out, such
 // as the password, comes from their environment (PGPASSWORD, PGPASSFILE). It does not
 // connect: an archive that is down is one whose methods fail until it is back. The error is
 // about the address.
 func Open(address string, opts ...Option) (*Store, error) {
-	s := &Store{now: time.Now, maxRuns: MaxRuns, few: Few}
+	s := &Store{now: time.Now, maxRuns: MaxRuns, few: Few, pruneBatch: PruneBatch}
 	scheme, rest, _ := strings.Cut(address, ":")
 	var err error
 	switch scheme {
