@@ -547,7 +547,7 @@ func TestFetchTriesAgain(t *testing.T) {
 func TestUnpackingEndsInTime(t *testing.T) {
 	dir := taskDir(t)
 	before := listing(t, dir)
-	url := serve(t, content(gzipOf(t, append(tarOf(t, entry{name: "f", content: "hello"}), make([]byte, 64<<20)...))))
+	url := serve(t, content(gzipOf(t, append(tarOf(t, entry{name: "f", content: "hello"}), make([]byte, 16<<20)...))))
 	_, err := fetchNow(Request{Source: url + "/x.tgz"}, Limits{MaxUnpacked: 1 << 40, Timeout: 5 * time.Millisecond}, dir)
 	if err == nil || !strings.Contains(err.Error(), "took longer than 5ms") {
 		t.Errorf("got %v", err)

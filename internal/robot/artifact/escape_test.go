@@ -101,7 +101,7 @@ func TestFetch_NoArchiveLeavesDirectory(t *testing.T) {
 			r.Fatal("see above")
 		}
 	})
-	if good == 0 {
+	if good == 0 && !testing.Short() {
 		t.Error("not one of the archives was unpacked")
 	}
 }
