@@ -6,12 +6,16 @@ import (
 	"time"
 )
 
-// unitPackages hold tests that need no API server.
-var unitPackages = []string{"./api/...", "./cmd/...", "./config/...", "./hack/...", "./internal/...", "./web"}
+// unitPackages hold tests that need no API server. Those that wait most come first, so that the
+// others use the processors meanwhile.
+var unitPackages = []string{
+	"./internal/robot/agent", "./internal/server/...", "./internal/archive", "./internal/robot/...",
+	"./api/...", "./cmd/...", "./config/...", "./hack/...", "./internal/...", "./web",
+}
 
 // unitTests runs them once, under the race detector. The linter has vetted the code already.
-func unitTests() step {
-	return tests("unit tests", goTest{race: true, side: 3, packages: unitPackages})
+func unitTests(short bool) step {
+	return tests("unit tests", goTest{race: true, short: short, side: 4, packages: unitPackages})
 }
 
 func sbomTests() step {
@@ -28,7 +32,7 @@ var checkTier = tier{
 		{required: true, lanes: []lane{{shell("install", "hack/deps archive")}}},
 		{lanes: []lane{
 			{shell("lint", "make -s lint")},
-			{unitTests(), sbomTests()},
+			{unitTests(true), sbomTests()},
 			{shell("console", "make -s web-check")},
 		}},
 	},
@@ -69,7 +73,7 @@ var presubmitTier = tier{
 		}}},
 		{lanes: []lane{
 			{
-				unitTests(), sbomTests(),
+				unitTests(false), sbomTests(),
 				shell("bill of materials", "make -s -o build sbom"),
 				systemTests("brokers", 2, "./test/broker"),
 				systemTests("drivers", 2, "./test/drivers"),

@@ -3,17 +3,27 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
 // checkoutRoot is the top of the checkout, as seen from this package.
 const checkoutRoot = "../.."
 
-func TestPages_AreUpToDate(t *testing.T) {
-	pages, err := renderPages(checkoutRoot)
+// renderedPages returns all generated pages. They are rendered once, because that is slow.
+func renderedPages(t *testing.T) map[string]string {
+	t.Helper()
+	pages, err := renderOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pages
+}
+
+var renderOnce = sync.OnceValues(func() (map[string]string, error) { return renderPages(checkoutRoot) })
+
+func TestPages_AreUpToDate(t *testing.T) {
+	pages := renderedPages(t)
 	for name, want := range pages {
 		committed, err := os.ReadFile(filepath.Join(checkoutRoot, referenceDir, name))
 		if err != nil || string(committed) != want {
@@ -23,10 +33,7 @@ func TestPages_AreUpToDate(t *testing.T) {
 }
 
 func TestPages_AreTheOnlyOnesInGeneratedFolders(t *testing.T) {
-	pages, err := renderPages(checkoutRoot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := renderedPages(t)
 	for _, dir := range generatedDirs {
 		entries, err := os.ReadDir(filepath.Join(checkoutRoot, referenceDir, dir))
 		if err != nil {

@@ -41,6 +41,9 @@ func TestPlan_LimitsStatusSize(t *testing.T) {
 			s.flow.Name = strings.Repeat("f", c.long)
 			words := strings.Repeat(c.text, 8<<10/len(c.text))
 			passes := max(12, min(3*maxHistory/2, 5000/c.steps))
+			if testing.Short() {
+				passes = max(7, passes/4)
+			}
 			for pass := range passes {
 				s.now = s.now.Add(time.Minute)
 				w := s.wordy(random, words, pass < 3, pass > passes*2/3)

@@ -45,7 +45,7 @@ func TestMatchRobots(t *testing.T) {
 	}{
 		{"one that is what the job asks for", func(*v1alpha1.Robot) {}, &yes},
 		{"one that is offline", func(r *v1alpha1.Robot) { r.Status.Phase = "Offline" }, &away},
-		{"one that is out of contact for a moment", func(r *v1alpha1.Robot) { r.Status.Phase = "unknown" }, &away},
+		{"one whose heartbeats are late", func(r *v1alpha1.Robot) { r.Status.Phase = "unknown" }, &away},
 		{"one that is not approved", func(r *v1alpha1.Robot) { r.Status.Phase = "Pending" }, nil},
 		{"a robot without a phase", func(r *v1alpha1.Robot) { r.Status.Phase = "" }, nil},
 		{"one that takes nothing new", func(r *v1alpha1.Robot) { r.Spec.Unschedulable = true }, &waits},

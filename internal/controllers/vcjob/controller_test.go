@@ -156,9 +156,13 @@ func (b *bench) kubelet(end map[string]corev1.PodPhase) {
 // write. The next controller must bring the Job to the same end, count no restart twice
 // and complete each restart.
 func TestController_SurvivesCrashAtAnyWrite(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 9
+	}
 	for _, action := range []batchv1.Action{batchv1.RestartJobAction, batchv1.RestartTaskAction, batchv1.RestartPartitionAction, batchv1.RestartPodAction} {
 		for _, done := range []bool{false, true} {
-			for failAt := 0; ; failAt++ {
+			for failAt := 0; ; failAt += step {
 				b := lives(t, action, failAt, done)
 				if failAt > 0 && b.crashes == 0 {
 					break // that was the last write
