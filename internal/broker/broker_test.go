@@ -19,7 +19,12 @@ const waitTimeout = 10 * time.Second
 
 func start(t *testing.T, listen string) *Broker {
 	t.Helper()
-	b := New(Config{Listen: listen})
+	return startConfig(t, Config{Listen: listen})
+}
+
+func startConfig(t *testing.T, c Config) *Broker {
+	t.Helper()
+	b := New(c)
 	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (h *hub) attachSession(c *conn, clean bool, window, revocations int) (s *se
 		resumed = false
 	}
 	if !resumed {
-		s = newSession(c.id, c.identity)
+		s = newSession(c.id, c.identity, h.limits.QueuedBytes)
 		h.sessions[c.id] = s
 	}
 	if c.identity.Role == acl.Server {

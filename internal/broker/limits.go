@@ -30,9 +30,14 @@ type Limits struct {
 	// slowly; nothing is lost. Default: 200, and 1,000.
 	PacketRate  float64
 	PacketBurst int
+	// QueuedBytes bounds the queue of one client that is slow or disconnected, in bytes of
+	// whole packets. Default: 64 MiB, which suffices for the server, which receives the
+	// messages of all robots.
+	QueuedBytes int
 }
 
 func (l Limits) withDefaults() Limits {
+	l.QueuedBytes = cmp.Or(l.QueuedBytes, 64<<20)
 	l.Connections = cmp.Or(l.Connections, 16<<10)
 	l.Unauthenticated = cmp.Or(l.Unauthenticated, 4<<10)
 	l.PerAddress = cmp.Or(l.PerAddress, 4<<10)

@@ -39,12 +39,7 @@ func startGuarded(t *testing.T, change ...func(*Config)) *Broker {
 	for _, f := range change {
 		f(&cfg)
 	}
-	b := New(cfg)
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, b) })
-	return b
+	return startConfig(t, cfg)
 }
 
 // newServer connects a client that subscribes to all registrations.
@@ -110,10 +105,11 @@ func TestBroker_ThrottlesRobotAboveItsRate(t *testing.T) {
 // While the server does not read, the messages of robots are not read either. They are more than
 // the broker stores, and none is lost.
 func TestBroker_DelaysRobotsWhenServerIsBehind(t *testing.T) {
-	b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1e6, PacketBurst: 1e6} })
+	const queue = 16 << 20
+	b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1e6, PacketBurst: 1e6, QueuedBytes: queue} })
 	server := newServer(t, b)
 	robot, _ := newPeer(t, b, "r1")
-	const messages = 2 * maxQueuedBytes / wire.MaxPayload
+	const messages = 2 * queue / wire.MaxPayload
 	go func() {
 		large := bytes.Repeat([]byte("x"), wire.MaxPayload-8)
 		for i := range messages {

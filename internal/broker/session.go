@@ -11,11 +11,9 @@ import (
 )
 
 const (
-	// maxQueued and maxQueuedBytes bound the queue of one client that is slow or
-	// disconnected. Bytes are those of whole packets. They suffice for the server, which
-	// receives the messages of all robots.
-	maxQueued      = 1<<16 - 1
-	maxQueuedBytes = 64 << 20
+	// maxQueued bounds the messages in the queue of one client, and Limits.QueuedBytes
+	// their size.
+	maxQueued = 1<<16 - 1
 	// maxInflight bounds the unacknowledged messages to one client, below the client's
 	// Receive Maximum.
 	maxInflight = 1 << 10
@@ -83,6 +81,7 @@ func (d delivery) toPacket(version byte, now time.Time) packets.Packet {
 type session struct {
 	id       string
 	identity Identity // of its client, as of the last connection
+	maxBytes int      // of messages in waiting
 	// filters that it subscribed to. The hub's lock guards them, and the fields
 	// up to the next line.
 	filters   map[string]struct{}
@@ -101,8 +100,9 @@ type session struct {
 	caughtUp   chan struct{} // closed when publishers may go on; nil: none waits
 }
 
-func newSession(id string, of Identity) *session {
-	return &session{id: id, identity: of, filters: map[string]struct{}{}}
+// newSession returns a session whose queue holds up to maxBytes.
+func newSession(id string, of Identity, maxBytes int) *session {
+	return &session{id: id, identity: of, maxBytes: maxBytes, filters: map[string]struct{}{}}
 }
 
 // attachConn sets the session's connection and returns the previous one. Unacknowledged
@@ -175,13 +175,13 @@ func (s *session) enqueue(d delivery, now time.Time) (taken, first bool) {
 }
 
 func (s *session) hasRoomLocked(d delivery) bool {
-	return len(s.waiting) < maxQueued && s.bytes+d.size <= maxQueuedBytes
+	return len(s.waiting) < maxQueued && s.bytes+d.size <= s.maxBytes
 }
 
 // isBehindLocked reports whether publishers should wait: half of the queue is full,
 // which leaves room for messages that are already being handled.
 func (s *session) isBehindLocked() bool {
-	return s.conn != nil && (len(s.waiting) > maxQueued/2 || s.bytes > maxQueuedBytes/2)
+	return s.conn != nil && (len(s.waiting) > maxQueued/2 || s.bytes > s.maxBytes/2)
 }
 
 // backlog returns a channel that is closed once the session has caught up. Nil: it has.

@@ -455,7 +455,8 @@ func TestBroker_RefusesUnsupportedFeatures(t *testing.T) {
 // A client that does not read delays neither publishers nor other subscribers, and its queue is
 // limited.
 func TestBroker_SlowReaderDoesNotDelayOthers(t *testing.T) {
-	b := start(t, "127.0.0.1:0")
+	const queue = 16 << 20
+	b := startConfig(t, Config{Listen: "127.0.0.1:0", Limits: Limits{QueuedBytes: queue}})
 	stuck, _ := newPeer(t, b, "stuck")
 	stuck.subscribe(qos1("topic"))
 	s := sessionOf(b, "stuck")
@@ -463,7 +464,7 @@ func TestBroker_SlowReaderDoesNotDelayOthers(t *testing.T) {
 	subscribe(t, well, "topic")
 	publisher, _ := connect5(t, b, "publisher")
 	large := make([]byte, wire.MaxPayload)
-	const messages = maxQueuedBytes/wire.MaxPayload + 64
+	const messages = queue/wire.MaxPayload + 64
 	full, most := false, 0
 	for range messages {
 		if _, err := publisher.Publish(t.Context(), &paho.Publish{Topic: "topic", QoS: wire.QoS, Payload: large}); err != nil {
@@ -474,7 +475,7 @@ func TestBroker_SlowReaderDoesNotDelayOthers(t *testing.T) {
 		full, most = full || s.dropLogged, max(most, s.bytes)
 		s.mu.Unlock()
 	}
-	if most > maxQueuedBytes || !full {
+	if most > queue || !full {
 		t.Errorf("%d bytes were queued, full %v", most, full)
 	}
 }

@@ -32,7 +32,7 @@ func TestFilterTree_MatchesTopics(t *testing.T) {
 		{"$SYS/#", "$SYS/x", true},
 	} {
 		var tr filterTree
-		tr.addFilter(c.filter, newSession("s", Identity{}), subscription{})
+		tr.addFilter(c.filter, newSession("s", Identity{}, 0), subscription{})
 		if got := len(tr.matchTopic(c.topic)) == 1; got != c.want {
 			t.Errorf("tree: %s matches %s: %v", c.filter, c.topic, got)
 		}
@@ -82,7 +82,7 @@ func TestFilterTree_AgreesWithMatchesFilter(t *testing.T) {
 		var tr filterTree
 		has := map[*session]string{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "sessions") {
-			s := newSession(fmt.Sprint(i), Identity{})
+			s := newSession(fmt.Sprint(i), Identity{}, 0)
 			has[s] = filters.Draw(t, "filter")
 			tr.addFilter(has[s], s, subscription{})
 		}
