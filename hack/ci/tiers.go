@@ -29,7 +29,7 @@ var checkTier = tier{
 		return map[string]any{"check_seconds": roundToTenth(took.Seconds())}
 	},
 	stages: []stage{
-		{required: true, lanes: []lane{{shell("install", "hack/deps archive")}}},
+		{required: true, lanes: []lane{{shell("install", "hack/deps")}}},
 		{lanes: []lane{
 			{shell("lint", "make -s lint")},
 			{unitTests(true), sbomTests()},

@@ -714,6 +714,9 @@ func TestOpen_RejectsAnEarlierFormat(t *testing.T) {
 }
 
 func TestStore_RecoversWhenTheDatabaseIsBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("with -short only SQLite is tested")
+	}
 	server := testkit.StartPostgres(t)
 	server.Stop()
 	s := open(t, server.Address)
