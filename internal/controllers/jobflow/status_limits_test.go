@@ -42,7 +42,7 @@ func TestPlan_LimitsStatusSize(t *testing.T) {
 			words := strings.Repeat(c.text, 8<<10/len(c.text))
 			passes := max(12, min(3*maxHistory/2, 5000/c.steps))
 			if testing.Short() {
-				passes = max(7, passes/4)
+				passes = max(7, passes/8)
 			}
 			for pass := range passes {
 				s.now = s.now.Add(time.Minute)

@@ -98,6 +98,7 @@ func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 	first := a.KeyFingerprint()
 	trusted := a.TrustPool()
 	var robot *x509.Certificate
+	key := newKey(t).Public()
 	end := at.Add(caLifetime + rotateBefore)
 	for day := 0; at.Before(end); day++ {
 		serving, err := a.ServingCertificate("localhost")(nil)
@@ -112,7 +113,7 @@ func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 				t.Fatalf("the robot at %s: %v", at, err)
 			}
 		}
-		if robot, err = a.SignRobot("r1", newKey(t).Public()); err != nil {
+		if robot, err = a.SignRobot("r1", key); err != nil {
 			t.Fatal(err)
 		}
 		trusted = a.TrustPool()
