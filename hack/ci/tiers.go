@@ -80,14 +80,16 @@ var presubmitTier = tier{
 			},
 			{
 				systemTests("controllers", 6, "./test/controllers"),
+				systemTests("faults", 4, "./test/faults"),
+			},
+			{systemTests("e2e", 4, "./test/e2e")},
+			{
+				systemTests("node", 4, "./test/hostnode"),
 				tests("standalone", goTest{
 					dir: "standalone", env: []string{"K8S4R_BIN=" + binary("k8s4r")},
 					timeout: 20 * time.Minute, parallel: 3, packages: []string{"./..."},
 				}),
-				systemTests("faults", 4, "./test/faults"),
 			},
-			{systemTests("e2e", 4, "./test/e2e")},
-			{systemTests("node", 4, "./test/hostnode")},
 		}},
 		{lanes: []lane{{
 			shell("browser", "make -s -o build -o web web-test"),
