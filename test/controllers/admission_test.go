@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,7 +70,7 @@ func TestAdmission_JobFlows(t *testing.T) {
 	t.Parallel()
 	c := admitted(t)
 	cyclic := chain("cyclic", "a:a")
-	testkit.EventuallyNoError(t, 30*time.Second, "the webhook validates flows", func() error {
+	testkit.EventuallyNoError(t, waitTimeout, "the webhook validates flows", func() error {
 		err := c.Create(t.Context(), cyclic.DeepCopy())
 		if err == nil {
 			_ = c.Delete(t.Context(), cyclic.DeepCopy())

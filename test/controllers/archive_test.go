@@ -90,7 +90,7 @@ func (h *history) brief(name string, ttl int32, count int32) *v1alpha1.Job {
 func (h *history) awaitArchived(name string) *v1alpha1.Job {
 	h.Helper()
 	var j v1alpha1.Job
-	testkit.EventuallyNoError(h, 30*time.Second, "job "+name+" is archived", func() error {
+	testkit.EventuallyNoError(h, waitTimeout, "job "+name+" is archived", func() error {
 		if err := h.Get(h.Context(), h.key(name), &j); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (h *history) awaitArchived(name string) *v1alpha1.Job {
 // awaitGone waits until an object is deleted.
 func (h *history) awaitGone(o client.Object) {
 	h.Helper()
-	testkit.Eventually(h, 60*time.Second, o.GetName()+" is gone", func() bool {
+	testkit.Eventually(h, waitTimeout, o.GetName()+" is gone", func() bool {
 		return apierrors.IsNotFound(h.Get(h.Context(), client.ObjectKeyFromObject(o), o))
 	})
 }
@@ -156,7 +156,7 @@ func deletesAfterTTL(h *history) {
 	uid := string(j.UID)
 	h.awaitGone(j)
 	h.checkArchivedOnce(uid, 3)
-	testkit.Eventually(h, 20*time.Second, "the archive records the deletion", func() bool {
+	testkit.Eventually(h, waitTimeout, "the archive records the deletion", func() bool {
 		o, err := h.store.GetByUID(h.Context(), nil, uid)
 		return err == nil && !o.Deleted.IsZero()
 	})
@@ -167,7 +167,7 @@ func takesALateTTL(h *history) {
 	h.server(succeed)
 	h.brief("j", -1, 1)
 	j := h.awaitArchived("j")
-	testkit.EventuallyNoError(h, 10*time.Second, "give a ttl", func() error {
+	testkit.EventuallyNoError(h, waitTimeout, "give a ttl", func() error {
 		h.must(h.Get(h.Context(), h.key("j"), j))
 		soon := int32(0)
 		j.Spec.TTLSecondsAfterFinished = &soon
@@ -204,7 +204,7 @@ func archivesWhatIsDeleted(h *history) {
 	h.report("j-g-0-t", lifecycle.TaskStarted)
 	h.awaitTask("j-g-0-t", lifecycle.TaskRunning)
 	h.must(h.Delete(h.Context(), j))
-	testkit.EventuallyNoError(h, 30*time.Second, "the archive has both", func() error {
+	testkit.EventuallyNoError(h, waitTimeout, "the archive has both", func() error {
 		for _, f := range []archive.Filter{{Kind: archive.Job, Name: "j"}, {Kind: archive.Task, Name: "j-g-0-t"}} {
 			f.Namespaces = []string{h.name}
 			all := h.find(f)
@@ -228,7 +228,7 @@ func archivesRobots(h *history) {
 	})
 	h.awaitPhase("seen-a", lifecycle.RobotUnknown)
 	var changes []archive.Transition
-	testkit.EventuallyNoError(h, 20*time.Second, "the archive knows that the robot is Unknown", func() (err error) {
+	testkit.EventuallyNoError(h, waitTimeout, "the archive knows that the robot is Unknown", func() (err error) {
 		changes, err = h.store.ListTransitions(h.Context(), string(r.UID))
 		if err == nil && (len(changes) == 0 || changes[len(changes)-1].To != string(lifecycle.RobotUnknown)) {
 			err = fmt.Errorf("changes %+v", changes)
@@ -239,7 +239,7 @@ func archivesRobots(h *history) {
 		h.Errorf("a heartbeat is a change: %+v", changes)
 	}
 	h.must(h.Delete(h.Context(), &r))
-	testkit.Eventually(h, 20*time.Second, "the archive records the deletion", func() bool {
+	testkit.Eventually(h, waitTimeout, "the archive records the deletion", func() bool {
 		o, err := h.store.GetByUID(h.Context(), nil, string(r.UID))
 		return err == nil && !o.Deleted.IsZero()
 	})
@@ -300,7 +300,7 @@ func TestArchive_RecordsAfterAnOutage(t *testing.T) {
 	h.server(succeed)
 	awaitDelay := func(name string) *v1alpha1.Job {
 		var j v1alpha1.Job
-		testkit.EventuallyNoError(h, 30*time.Second, "job "+name+" reports that the archive is down", func() error {
+		testkit.EventuallyNoError(h, waitTimeout, "job "+name+" reports that the archive is down", func() error {
 			if err := h.Get(h.Context(), h.key(name), &j); err != nil {
 				return err
 			}
@@ -316,7 +316,7 @@ func TestArchive_RecordsAfterAnOutage(t *testing.T) {
 	postgres.Stop()
 	uid := string(h.brief("delayed", 0, 3).UID)
 	j := awaitDelay("delayed")
-	testkit.EventuallyNoError(h, 20*time.Second, "the event", func() error {
+	testkit.EventuallyNoError(h, waitTimeout, "the event", func() error {
 		var all eventsv1.EventList
 		h.must(h.List(h.Context(), &all, client.InNamespace(h.name)))
 		for _, e := range all.Items {
@@ -364,7 +364,7 @@ func TestArchive_HasEveryJobOnce(t *testing.T) {
 			h.manage(cfg)
 		}
 	}
-	testkit.EventuallyNoError(h, 2*time.Minute, "every job is gone", func() error {
+	testkit.EventuallyNoError(h, waitTimeout, "every job is gone", func() error {
 		var jobs v1alpha1.JobList
 		h.must(h.List(h.Context(), &jobs, client.InNamespace(h.name)))
 		if len(jobs.Items) > 0 {

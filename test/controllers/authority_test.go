@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +51,7 @@ func (c change) checkDryRun(ctx context.Context) error {
 // each kind separately, and may observe them in any order.
 func (s *space) checkAllChanges(all []change) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 30*time.Second, "the policies and rights are in force", func() (err error) {
+	testkit.EventuallyNoError(s, waitTimeout, "the policies and rights are in force", func() (err error) {
 		for _, c := range all {
 			err = errors.Join(err, c.checkDryRun(s.Context()))
 		}
@@ -110,7 +109,7 @@ func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 		o := made["Task"].DeepCopy()
 		o.SetLabels(map[string]string{"robot.k8s4r.io/revision": "mine"})
 		s.must(unstructured.SetNestedField(o.Object, "mine", "spec", "config", "execConfig", "command"))
-		testkit.EventuallyNoError(t, 30*time.Second, "its right is in force", func() error { return itself.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
+		testkit.EventuallyNoError(t, waitTimeout, "its right is in force", func() error { return itself.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
 	})
 }
 
@@ -162,7 +161,7 @@ func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 		o := first.DeepCopy()
 		s.must(unstructured.SetNestedField(o.Object, "b", "spec", "labels", "a"))
 		// This permission was granted last, in all namespaces: once it has an effect, all others have.
-		testkit.EventuallyNoError(t, 30*time.Second, "its right is in force", func() error { return server.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
+		testkit.EventuallyNoError(t, waitTimeout, "its right is in force", func() error { return server.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
 	})
 	for _, c := range []struct {
 		name  string

@@ -61,7 +61,7 @@ func createsAFlow(t *testing.T, s *system, ns string) {
 		}
 		return list.Items
 	}
-	testkit.EventuallyNoError(t, 20*time.Second, "the status shows the flow", func() error {
+	testkit.EventuallyNoError(t, waitTimeout, "the status shows the flow", func() error {
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(c), c); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func createsAFlow(t *testing.T, s *system, ns string) {
 	if err := s.Status().Update(t.Context(), &f); err != nil {
 		t.Fatal(err)
 	}
-	testkit.EventuallyNoError(t, 20*time.Second, "the success is seen", func() error {
+	testkit.EventuallyNoError(t, waitTimeout, "the success is seen", func() error {
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(c), c); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func reportsInvalidSchedule(t *testing.T, s *system, ns string) {
 	if err := s.Create(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	testkit.EventuallyNoError(t, 20*time.Second, "a condition and an event", func() error {
+	testkit.EventuallyNoError(t, waitTimeout, "a condition and an event", func() error {
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(c), c); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package controllers
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -37,7 +36,7 @@ func goesBackToItsDisk(s *space) {
 		s.Errorf("they were on %v", was)
 	}
 	s.must(s.updateJobSpec("j", requeue()))
-	testkit.EventuallyNoError(s, 30*time.Second, "all tasks run again on the same robot", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "all tasks run again on the same robot", func() error {
 		for name, robot := range was {
 			if t := s.task(name); t.Status.Attempt != 2 || t.CurrentRobot() != robot {
 				return fmt.Errorf("%s is on %s in attempt %d, was on %s", name, t.CurrentRobot(), t.Status.Attempt, robot)
@@ -54,7 +53,7 @@ func waitsForIsolation(s *space) {
 	g := group("g", 1, "strict")
 	g.Tasks[0].Isolation = &v1alpha1.Isolation{Required: []string{"cgroup", "seccomp"}}
 	s.job("j", g)
-	testkit.EventuallyNoError(s, 10*time.Second, "the condition names the missing isolation", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the condition names the missing isolation", func() error {
 		var strict v1alpha1.Task
 		if err := s.Get(s.Context(), s.key("j-g-0-strict"), &strict); err != nil {
 			return err

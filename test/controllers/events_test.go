@@ -224,7 +224,7 @@ func live(t *testing.T, c client.Client, namespace, name string, enough <-chan s
 	if err := c.Delete(t.Context(), o); err != nil {
 		t.Error(err)
 	}
-	testkit.Eventually(t, 10*time.Second, name+" is gone", func() bool {
+	testkit.Eventually(t, waitTimeout, name+" is gone", func() bool {
 		return client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(o), o)) == nil
 	})
 }
@@ -305,7 +305,7 @@ func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	if want := "filled lives pending>running, changed lives running>completed, added after >pending, removed before pending>"; strings.Join(d.since, ", ") != want {
 		t.Errorf("events\n%s, want\n%s", strings.Join(d.since, ", "), want)
 	}
-	testkit.Eventually(t, time.Minute, "everything is watched again", func() bool { return w.Live() == nil })
+	testkit.Eventually(t, waitTimeout, "everything is watched again", func() bool { return w.Live() == nil })
 }
 
 // digest is the state of tasks that a reader derives from events.

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"fmt"
-	"time"
 
 	events "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +34,7 @@ func recordsFailuresPerRobot(s *space) {
 	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskAttemptFailed })
 	s.job("j", group("g", 1, "t"))
 	for _, a := range s.awaitTask("j-g-0-t", lifecycle.TaskFailed).Status.Attempts {
-		testkit.EventuallyNoError(s, 10*time.Second, "event about "+a.Robot, func() error {
+		testkit.EventuallyNoError(s, waitTimeout, "event about "+a.Robot, func() error {
 			var list events.EventList
 			s.must(s.List(s.Context(), &list, client.InNamespace(s.name)))
 			for _, e := range list.Items {

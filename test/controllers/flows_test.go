@@ -100,7 +100,7 @@ func (s *flows) read(name string) *flowv1.JobFlow {
 func (s *flows) await(name, what string, check func(*flowv1.JobFlow) error) *flowv1.JobFlow {
 	s.Helper()
 	var f flowv1.JobFlow
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("flow %s: %s", name, what), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("flow %s: %s", name, what), func() error {
 		if err := s.Get(s.Context(), s.key(name), &f); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (s *flows) awaitFlow(name string, want flowv1.Phase) *flowv1.JobFlow {
 func (s *flows) vcjob(name string) *batchv1.Job {
 	s.Helper()
 	var j batchv1.Job
-	testkit.EventuallyNoError(s, 20*time.Second, "job "+name+" exists", func() error { return s.Get(s.Context(), s.key(name), &j) })
+	testkit.EventuallyNoError(s, waitTimeout, "job "+name+" exists", func() error { return s.Get(s.Context(), s.key(name), &j) })
 	return &j
 }
 
@@ -155,7 +155,7 @@ func (s *flows) phase(job string, phases ...batchv1.JobPhase) {
 	s.Helper()
 	for _, to := range phases {
 		s.vcjob(job)
-		testkit.EventuallyNoError(s, 10*time.Second, fmt.Sprintf("job %s becomes %s", job, to), func() error {
+		testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("job %s becomes %s", job, to), func() error {
 			var j batchv1.Job
 			if err := s.Get(s.Context(), s.key(job), &j); err != nil {
 				return err
@@ -285,7 +285,7 @@ func (s *flows) eventNotes(object, reason string) map[string]int {
 
 func (s *flows) awaitSaid(object, reason, note string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("event %s of %s", reason, object), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("event %s of %s", reason, object), func() error {
 		if found := s.eventNotes(object, reason); found[note] != 1 {
 			return fmt.Errorf("%d events with the note %q; all: %v", found[note], note, found)
 		}
@@ -296,7 +296,7 @@ func (s *flows) awaitSaid(object, reason, note string) {
 // edit changes the spec of a flow.
 func (s *flows) edit(name string, f func(*flowv1.JobFlowSpec)) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "change flow "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "change flow "+name, func() error {
 		now := s.read(name)
 		f(&now.Spec)
 		return s.Update(s.Context(), now)

@@ -96,14 +96,14 @@ func runsInitTasksInOrder(s *space) {
 		s.Errorf("the daemon is of type %q and ended by %q", side.Spec.Type, side.Status.Reason)
 	}
 	s.must(s.updateJobSpec("j", requeue()))
-	testkit.Eventually(s, 30*time.Second, "all tasks run again", func() bool {
+	testkit.Eventually(s, waitTimeout, "all tasks run again", func() bool {
 		return !slices.ContainsFunc(s.tasks(), func(t v1alpha1.Task) bool { return t.Status.Attempt != 2 })
 	})
 	s.awaitJob("j", lifecycle.JobCompleted)
 	var warnings warningRecorder
 	operator := &space{T: s.T, system: s.withWarnings(&warnings), name: s.name}
 	s.must(operator.updateJobSpec("j", requeue("j-g-0-fetch")))
-	testkit.Eventually(s, 30*time.Second, "one init task runs again", func() bool { return s.task("j-g-0-fetch").Status.Attempt == 3 })
+	testkit.Eventually(s, waitTimeout, "one init task runs again", func() bool { return s.task("j-g-0-fetch").Status.Attempt == 3 })
 	s.awaitJob("j", lifecycle.JobCompleted)
 	if run := s.task("j-g-0-run"); run.Status.Attempt != 2 || len(warnings.list()) > 0 {
 		s.Errorf("attempt %d of the task after it; warned: %q", run.Status.Attempt, warnings.list())
@@ -155,7 +155,7 @@ func rollsOutInitTasks(s *space) {
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(withInit(2, "fetch build", "run"), 100*time.Millisecond))
 	runs := func(attempt int32) {
 		s.Helper()
-		testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("attempt %d of all", attempt), func() error {
+		testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("attempt %d of all", attempt), func() error {
 			for _, t := range s.tasks() {
 				want := lifecycle.TaskCompleted
 				if t.Spec.Name == "run" {
@@ -168,7 +168,7 @@ func rollsOutInitTasks(s *space) {
 			return nil
 		})
 	}
-	testkit.Eventually(s, 20*time.Second, "all tasks exist", func() bool { return len(s.tasks()) == 6 })
+	testkit.Eventually(s, waitTimeout, "all tasks exist", func() bool { return len(s.tasks()) == 6 })
 	runs(1)
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].InitTasks[0].Env = map[string]string{"WORD": "new"} }))
 	runs(2)

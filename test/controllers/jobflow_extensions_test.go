@@ -146,7 +146,7 @@ func onRobots(name string, targets ...string) flowv1.Flow {
 // robotState writes the state of a Job on robots, as its controller does.
 func (s *flows) robotState(name, state string, counts robotv1.TaskCounts) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("robot job %s becomes %s", name, state), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("robot job %s becomes %s", name, state), func() error {
 		var j robotv1.Job
 		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
 			return err
@@ -240,7 +240,7 @@ func retriesOnRequest(s *flows) {
 // commanded waits for the Command that stops a Job, and terminates it.
 func (s *flows) commanded(job string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, "job "+job+" is to be terminated", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "job "+job+" is to be terminated", func() error {
 		var list busv1.CommandList
 		if err := s.List(s.Context(), &list, client.InNamespace(s.name)); err != nil {
 			return err
@@ -267,7 +267,7 @@ func failsFast(s *flows) {
 	s.phase("f-a", batchv1.JobFailed)
 	s.awaitFlow("f", flowv1.Failed)
 	s.commanded("f-b")
-	testkit.Eventually(s, 20*time.Second, "the robots are called off", func() bool {
+	testkit.Eventually(s, waitTimeout, "the robots are called off", func() bool {
 		var j robotv1.Job
 		return s.Get(s.Context(), s.key("f-r"), &j) == nil && j.Spec.DesiredState == robotv1.DesiredCanceled
 	})
@@ -392,7 +392,7 @@ func expiresAFlow(s *flows) {
 	ttl := int32(1)
 	spec.TTLSecondsAfterFinished = &ttl
 	s.flow("f", spec)
-	testkit.Eventually(s, 30*time.Second, "the flow and its Jobs are gone", func() bool {
+	testkit.Eventually(s, waitTimeout, "the flow and its Jobs are gone", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key("f"), &flowv1.JobFlow{})) && len(s.vcjobs()) == 0
 	})
 }
@@ -419,7 +419,7 @@ func TestJobFlow_ExpiredRobotJobWaitsForItsFlow(t *testing.T) {
 	s.stop()
 	s.manage(manager.Config{OfflineAfter: time.Hour})
 	s.awaitFlow("f", flowv1.Succeed)
-	testkit.Eventually(s, 30*time.Second, "the Job goes", func() bool {
+	testkit.Eventually(s, waitTimeout, "the Job goes", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key("f-drive"), &robotv1.Job{}))
 	})
 }

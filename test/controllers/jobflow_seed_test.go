@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,7 +72,7 @@ func TestJobFlow_PrintsVolcanosExamples(t *testing.T) {
 		}
 	})
 	t.Run("the Jobs of the other are deleted, its status stays", func(t *testing.T) {
-		testkit.Eventually(t, 20*time.Second, "its Jobs are deleted", func() bool { return len(s.vcjobs()) == 3 })
+		testkit.Eventually(t, waitTimeout, "its Jobs are deleted", func() bool { return len(s.vcjobs()) == 3 })
 		if len(f.Status.CompletedJobs) != 5 || len(f.Status.JobStatusList) != 5 {
 			t.Errorf("%+v", f.Status)
 		}

@@ -136,7 +136,7 @@ func (s *flows) firstPhase() func() flowv1.Phase {
 // dependsOn waits until a template lists exactly these Jobs.
 func (s *flows) dependsOn(template string, jobs ...string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, "template "+template+" lists its jobs", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "template "+template+" lists its jobs", func() error {
 		var t flowv1.JobTemplate
 		if err := s.Get(s.Context(), s.key(template), &t); err != nil {
 			return err
@@ -309,7 +309,7 @@ func recordsStepHistory(s *flows) {
 // asText checks what the API server has of a flow.
 func (s *flows) asText(name string, parts ...string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "the text of "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the text of "+name, func() error {
 		text := s.text(name)
 		for _, part := range parts {
 			if !strings.Contains(text, part) {
@@ -349,11 +349,11 @@ func survivesConflicts(s *flows) {
 		s.Errorf("%v flows were counted", got)
 	}
 	s.awaitFlow("g", flowv1.Succeed)
-	testkit.Eventually(s, 10*time.Second, "both are counted, once", func() bool {
+	testkit.Eventually(s, waitTimeout, "both are counted, once", func() bool {
 		return s.counter("volcano_jobflow_succeed_phase_count") == 2 && s.counter("volcano_jobflow_failed_phase_count") == 0
 	})
 	s.must(s.Delete(s.Context(), s.nsObject()))
-	testkit.Eventually(s, 30*time.Second, "the counts of the namespace go with it", func() bool {
+	testkit.Eventually(s, waitTimeout, "the counts of the namespace go with it", func() bool {
 		return s.counter("volcano_jobflow_succeed_phase_count") == -1
 	})
 }
@@ -399,7 +399,7 @@ func retains(s *flows) {
 	}
 	s.awaitFlow("bad", flowv1.Failed)
 	want := []string{"bad-a", "kept-a", "kept-b", "unset-a"}
-	testkit.EventuallyNoError(s, 20*time.Second, "the Jobs of one flow are deleted", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the Jobs of one flow are deleted", func() error {
 		if got := s.vcjobs(); !slices.Equal(got, want) {
 			return fmt.Errorf("jobs %v", got)
 		}
@@ -416,7 +416,7 @@ func retainsLater(s *flows) {
 	s.awaitFlow("f", flowv1.Succeed)
 	s.only("f-a", "f-b")
 	s.edit("f", func(f *flowv1.JobFlowSpec) { f.JobRetainPolicy = flowv1.Delete })
-	testkit.Eventually(s, 20*time.Second, "the Jobs are deleted", func() bool { return len(s.vcjobs()) == 0 })
+	testkit.Eventually(s, waitTimeout, "the Jobs are deleted", func() bool { return len(s.vcjobs()) == 0 })
 	s.awaitFlow("f", flowv1.Succeed)
 }
 
@@ -433,7 +433,7 @@ func deletesAll(s *flows) {
 	s.seen("f", "f-a", batchv1.JobCompleted)
 	s.only("f-a")
 	s.must(s.Patch(s.Context(), s.vcjob("f-a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
-	testkit.Eventually(s, 30*time.Second, "all is gone", func() bool {
+	testkit.Eventually(s, waitTimeout, "all is gone", func() bool {
 		return len(s.vcjobs()) == 0 && apierrors.IsNotFound(s.Get(s.Context(), s.key("f"), &flowv1.JobFlow{}))
 	})
 }
@@ -456,7 +456,7 @@ func changesATemplate(s *flows) {
 	s.flow("f", steps(after("a"), after("b", "a")))
 	s.vcjob("f-a")
 	for _, name := range []string{"a", "b"} {
-		testkit.EventuallyNoError(s, 10*time.Second, "change template "+name, func() error {
+		testkit.EventuallyNoError(s, waitTimeout, "change template "+name, func() error {
 			var t flowv1.JobTemplate
 			if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 				return err
@@ -466,7 +466,7 @@ func changesATemplate(s *flows) {
 		})
 	}
 	look := 0 // templates come by another watch than Jobs
-	testkit.Eventually(s, 20*time.Second, "the controller has seen the change", func() bool {
+	testkit.Eventually(s, waitTimeout, "the controller has seen the change", func() bool {
 		look++
 		s.flow(fmt.Sprintf("look-%d", look), steps(after("b")))
 		return s.vcjob(fmt.Sprintf("look-%d-b", look)).Spec.Tasks[0].Replicas == 7
@@ -555,7 +555,7 @@ func losesAJob(s *flows) {
 	s.phase("g-a", batchv1.JobRunning)
 	s.awaitFlow("g", flowv1.Running)
 	s.must(s.Delete(s.Context(), lost))
-	testkit.Eventually(s, 20*time.Second, "it runs again", func() bool { return s.vcjob("g-a").UID != lost.UID })
+	testkit.Eventually(s, waitTimeout, "it runs again", func() bool { return s.vcjob("g-a").UID != lost.UID })
 	s.runs(nil)
 	s.awaitFlow("g", flowv1.Succeed)
 }
@@ -579,7 +579,7 @@ func reportsNameTaken(s *flows) {
 	}
 	s.only("f-a", "f-b")
 	s.must(s.Delete(s.Context(), other))
-	testkit.Eventually(s, 20*time.Second, "its own Job is created", func() bool { return s.vcjob("f-a").UID != other.UID })
+	testkit.Eventually(s, waitTimeout, "its own Job is created", func() bool { return s.vcjob("f-a").UID != other.UID })
 }
 
 func doesNotAdoptOldJobs(s *flows) {
@@ -588,7 +588,7 @@ func doesNotAdoptOldJobs(s *flows) {
 	s.awaitFlow("f", flowv1.Succeed)
 	first := s.vcjob("f-a")
 	s.must(s.Delete(s.Context(), f, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
-	testkit.Eventually(s, 20*time.Second, "the flow is gone", func() bool {
+	testkit.Eventually(s, waitTimeout, "the flow is gone", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key("f"), &flowv1.JobFlow{}))
 	})
 	s.flow("f", steps(after("a")))
@@ -703,7 +703,7 @@ func reportsInvalidInput(s *flows) {
 			return nil
 		})
 	}
-	testkit.Eventually(s, 20*time.Second, "a long message is shortened to the size limit of events", func() bool {
+	testkit.Eventually(s, waitTimeout, "a long message is shortened to the size limit of events", func() bool {
 		for note := range s.eventNotes("wordy", "InvalidFlow") {
 			return strings.HasPrefix(note, "spec.flows[a].when: does not compile") && strings.HasSuffix(note, "…")
 		}
@@ -743,7 +743,7 @@ func holdsAThousand(s *flows) {
 	s.awaitFlow("good", flowv1.Succeed)
 	s.template("late")
 	for completed := 0; completed < n; { // however long it takes, it must advance
-		testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("more than %d of %d steps complete", completed, n), func() error {
+		testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("more than %d of %d steps complete", completed, n), func() error {
 			f := s.read(name)
 			if len(f.Status.CompletedJobs) <= completed {
 				return fmt.Errorf("%s, %d have completed", f.Status.State.Phase, len(f.Status.CompletedJobs))

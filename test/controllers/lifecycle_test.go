@@ -49,7 +49,7 @@ func TestJob_Lifecycle(t *testing.T) {
 func (s *space) updateJobSpec(name string, f func(*v1alpha1.JobSpec)) error {
 	s.Helper()
 	var refused error
-	testkit.EventuallyNoError(s, 10*time.Second, "action on job "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "action on job "+name, func() error {
 		var j v1alpha1.Job
 		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
 			return err
@@ -82,7 +82,7 @@ func requeue(tasks ...string) func(*v1alpha1.JobSpec) {
 
 func (s *space) counts(job string, want v1alpha1.TaskCounts) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "counts of job "+job, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "counts of job "+job, func() error {
 		var j v1alpha1.Job
 		if err := s.Get(s.Context(), s.key(job), &j); err != nil {
 			return err
@@ -137,7 +137,7 @@ func cancels(s *space) {
 	s.report("j-g-0-t", lifecycle.TaskStarted)
 	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitJob("j", lifecycle.JobCancelRequested)
-	testkit.Eventually(s, 10*time.Second, "the running task is asked to stop", func() bool {
+	testkit.Eventually(s, waitTimeout, "the running task is asked to stop", func() bool {
 		return s.task("j-g-0-t").Status.Reason == v1alpha1.ReasonStopping
 	})
 	s.report("j-g-0-t", lifecycle.TaskStopped)
@@ -158,7 +158,7 @@ func cancelsInTheMiddle(s *space) {
 		name := fmt.Sprintf("j%d", i)
 		s.job(name, group("g", 8, "t"))
 		all.Go(func() {
-			testkit.Eventually(s, 60*time.Second, name+" has a task", func() bool {
+			testkit.Eventually(s, waitTimeout, name+" has a task", func() bool {
 				var tasks v1alpha1.TaskList
 				s.must(s.List(s.Context(), &tasks, client.InNamespace(s.name), client.MatchingLabels{v1alpha1.LabelJob: name}))
 				return len(tasks.Items) > 0
@@ -181,7 +181,7 @@ func requeues(s *space) {
 	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {
-		testkit.Eventually(s, 10*time.Second, name+" is asked to stop", func() bool { return s.task(name).Status.Reason == v1alpha1.ReasonStopping })
+		testkit.Eventually(s, waitTimeout, name+" is asked to stop", func() bool { return s.task(name).Status.Reason == v1alpha1.ReasonStopping })
 		s.report(name, lifecycle.TaskStopped)
 	}
 	s.awaitJob("j", lifecycle.JobCanceled)
@@ -204,7 +204,7 @@ func requeuesOne(s *space) {
 	s.job("j", group("g", 3, "t"))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	s.must(s.updateJobSpec("j", requeue("j-g-1-t")))
-	testkit.Eventually(s, 20*time.Second, "the one ran again", func() bool { return s.task("j-g-1-t").Status.Attempt == 2 })
+	testkit.Eventually(s, waitTimeout, "the one ran again", func() bool { return s.task("j-g-1-t").Status.Attempt == 2 })
 	s.awaitJob("j", lifecycle.JobCompleted)
 	for _, name := range []string{"j-g-0-t", "j-g-2-t"} {
 		if got := s.task(name).Status.Attempt; got != 1 {
@@ -225,7 +225,7 @@ func requeuesOneOfACanceled(s *space) {
 		s.Fatal("all tasks were created")
 	}
 	s.must(s.updateJobSpec("j", requeue("j-g-0-t")))
-	testkit.Eventually(s, 20*time.Second, "the one runs again", func() bool {
+	testkit.Eventually(s, waitTimeout, "the one runs again", func() bool {
 		t := s.task("j-g-0-t")
 		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
 	})
@@ -302,7 +302,7 @@ func blocksARobot(s *space) {
 	if j.Status.SucceededTasks != 20 {
 		s.Errorf("counts %+v", j.Status.TaskCounts)
 	}
-	testkit.EventuallyNoError(s, 10*time.Second, "the blocklist", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the blocklist", func() error {
 		var j v1alpha1.Job
 		if err := s.Get(s.Context(), s.key("j"), &j); err != nil {
 			return err
@@ -364,7 +364,7 @@ func expires(s *space) {
 	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
 	j.Spec.TTLSecondsAfterFinished = &soon
 	s.must(s.Create(s.Context(), j))
-	testkit.Eventually(s, 30*time.Second, "the job is gone", func() bool {
+	testkit.Eventually(s, waitTimeout, "the job is gone", func() bool {
 		return client.IgnoreNotFound(s.Get(s.Context(), s.key("j"), j)) == nil && s.Get(s.Context(), s.key("j"), j) != nil
 	})
 }
@@ -409,7 +409,7 @@ func acceptsOldManifests(s *space) {
 	operator := &space{T: s.T, system: s.withWarnings(&warnings), name: s.name}
 	runs := func(attempt int32) {
 		s.Helper()
-		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool { return s.task("j-g-0-t").Status.Attempt >= attempt })
+		testkit.Eventually(s, waitTimeout, fmt.Sprintf("attempt %d", attempt), func() bool { return s.task("j-g-0-t").Status.Attempt >= attempt })
 		s.awaitJob("j", lifecycle.JobCompleted)
 		if got := s.task("j-g-0-t").Status.Attempt; got != attempt {
 			s.Errorf("attempt %d, want %d", got, attempt)
@@ -453,7 +453,7 @@ func changesPriority(s *space) {
 	s.awaitTask("third-g-0-t", lifecycle.TaskPending)
 	high := int32(90)
 	s.must(s.updateJobSpec("third", func(j *v1alpha1.JobSpec) { j.Priority = &high }))
-	testkit.Eventually(s, 10*time.Second, "the manager has seen it", func() bool {
+	testkit.Eventually(s, waitTimeout, "the manager has seen it", func() bool {
 		var j v1alpha1.Job
 		return s.Get(s.Context(), s.key("third"), &j) == nil && j.Status.ObservedGeneration == j.Generation
 	})
@@ -486,7 +486,7 @@ func drainsARobot(s *space) {
 		s.awaitTask(fmt.Sprintf("j-g-%d-t", i), lifecycle.TaskRunning)
 	}
 	s.updateRobotSpec("drain-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
-	testkit.EventuallyNoError(s, 20*time.Second, "all run on the other robot", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "all run on the other robot", func() error {
 		for _, t := range s.tasks() {
 			if t.Spec.TargetRobot != "drain-b" || t.Status.State != string(lifecycle.TaskRunning) || len(t.Status.FailedRobots) != 0 {
 				return fmt.Errorf("%s is %s on %q, failed on %v", t.Name, t.Status.State, t.Spec.TargetRobot, t.Status.FailedRobots)
@@ -501,12 +501,12 @@ func leavesItsRobot(s *space) {
 	s.stopsWhenAsked()
 	s.job("j", group("g", 1, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
-	testkit.EventuallyNoError(s, 10*time.Second, "cancel the job", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "cancel the job", func() error {
 		t := s.task("j-g-0-t")
 		t.Spec.EvictAttempt = t.Status.Attempt
 		return s.Update(s.Context(), t)
 	})
-	testkit.Eventually(s, 20*time.Second, "it runs again", func() bool {
+	testkit.Eventually(s, waitTimeout, "it runs again", func() bool {
 		t := s.task("j-g-0-t")
 		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
 	})

@@ -93,7 +93,7 @@ func waitsForARobot(s *space) {
 	if n := len(s.tasks()); n != 8 || j.Status.PendingTasks != 20 {
 		s.Errorf("%d tasks, %d pending", n, j.Status.PendingTasks)
 	}
-	testkit.EventuallyNoError(s, 10*time.Second, "the tasks report what they wait for", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the tasks report what they wait for", func() error {
 		for _, t := range s.tasks() {
 			c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
 			if c == nil || c.Status != "False" || c.Message != "0 of 0 robots: none is in this namespace or shared with it" {
@@ -116,13 +116,13 @@ func cancelsOtherTasks(s *space) {
 	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionFailed) {
 		s.Errorf("conditions %+v", j.Status.Conditions)
 	}
-	testkit.EventuallyNoError(s, 10*time.Second, "the running task is asked to stop", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the running task is asked to stop", func() error {
 		if t := s.task(slow.Name); t.Status.State != "running" || t.Status.Reason != "Stopping" {
 			return fmt.Errorf("%s %s", t.Status.State, t.Status.Reason)
 		}
 		return nil
 	})
-	testkit.EventuallyNoError(s, 10*time.Second, "all tasks ended", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "all tasks ended", func() error {
 		for _, t := range s.tasks() { // the failed one's place may have gone to a third
 			if t.Status.Reason == "Stopping" {
 				s.report(t.Name, lifecycle.TaskStopped)
@@ -163,7 +163,7 @@ func losesARobot(s *space) {
 // awaitEvents waits until an object has events with all of these reasons.
 func (s *space) awaitEvents(object string, reasons ...string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 60*time.Second, "events of "+object, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "events of "+object, func() error {
 		var events eventsv1.EventList
 		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
 		found := map[string]bool{}
@@ -187,7 +187,7 @@ func retriesInterruptedTask(s *space) {
 	t := s.awaitTask("again-g-0-t", lifecycle.TaskDispatching)
 	s.report(t.Name, lifecycle.TaskStarted)
 	s.reportEnd(t.Name, wire.ReasonAgentStopped)
-	testkit.EventuallyNoError(s, 10*time.Second, "the second attempt", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the second attempt", func() error {
 		now := s.task(t.Name)
 		if now.Status.Attempt != 2 || now.Status.State != "dispatching" || now.Status.RestartCount != 1 || now.Status.LastRestartTime == nil {
 			return fmt.Errorf("%+v", now.Status)
@@ -207,7 +207,7 @@ func choosesARobot(s *space) {
 		s.Errorf("chosen is on %s", t.Spec.TargetRobot)
 	}
 	s.awaitTask("free", lifecycle.TaskDispatching)
-	testkit.EventuallyNoError(s, 10*time.Second, "task nowhere reports why it waits", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "task nowhere reports why it waits", func() error {
 		c := meta.FindStatusCondition(s.task("nowhere").Status.Conditions, v1alpha1.ConditionPlaced)
 		if c == nil || c.Message != "robot hand-z: is neither in this namespace nor shared with it" {
 			return fmt.Errorf("%+v", c)
@@ -224,7 +224,7 @@ func waitsForItsJob(s *space) {
 	t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "orphan"}}
 	t.Spec = v1alpha1.TaskSpec{JobName: "later", TaskDefinition: group("g", 1, "t").Tasks[0]}
 	s.must(s.Create(s.Context(), t))
-	testkit.EventuallyNoError(s, 10*time.Second, "the task reports what it waits for", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the task reports what it waits for", func() error {
 		c := meta.FindStatusCondition(s.task("orphan").Status.Conditions, v1alpha1.ConditionPlaced)
 		if c == nil || c.Message != "job later does not exist" {
 			return fmt.Errorf("%+v", c)
@@ -241,7 +241,7 @@ func recreatesATask(s *space) {
 	s.job("keep", group("g", 2, "t"))
 	t := s.awaitTask("keep-g-0-t", lifecycle.TaskDispatching)
 	s.must(s.Delete(s.Context(), t))
-	testkit.EventuallyNoError(s, 10*time.Second, "the task is created again", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the task is created again", func() error {
 		var now v1alpha1.Task
 		if err := s.Get(s.Context(), s.key(t.Name), &now); err != nil {
 			return err
@@ -343,7 +343,7 @@ func usesOneOfTwoRobots(s *space) {
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}
 	s.must(s.Create(s.Context(), r))
 	other.recordHeartbeat("twin")
-	testkit.EventuallyNoError(s, 10*time.Second, "the younger Robot is not used", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the younger Robot is not used", func() error {
 		var now v1alpha1.Robot
 		if err := s.Get(s.Context(), client.ObjectKeyFromObject(r), &now); err != nil {
 			return err

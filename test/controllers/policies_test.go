@@ -3,7 +3,6 @@ package controllers
 import (
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func awaitPolicies(t *testing.T, c client.Client) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, 30*time.Second, "the policies are in force", func() bool {
+	testkit.Eventually(t, waitTimeout, "the policies are in force", func() bool {
 		err := c.Create(t.Context(), refused.DeepCopy(), client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+name+"'")
 	})

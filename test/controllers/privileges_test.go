@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +80,7 @@ func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 	tenant, trusted := s.as("tenant"), s.as("trusted")
 	raw := carriers["Job"](privileged["raw_exec"].task)
 	awaitPolicies(t, s)
-	testkit.EventuallyNoError(s, 30*time.Second, "the rights are in force, of which this is the last", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the rights are in force, of which this is the last", func() error {
 		return s.submit(trusted, carriers["TaskGroup by hand"](harmless))
 	})
 	for kind, manifest := range carriers {

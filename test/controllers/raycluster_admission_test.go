@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -66,7 +65,7 @@ func (s *rays) must(err error) {
 
 func (s *rays) await(what string, done func() bool) {
 	s.Helper()
-	testkit.Eventually(s, 30*time.Second, what, done)
+	testkit.Eventually(s, waitTimeout, what, done)
 }
 
 // cluster has a group for each number of hosts, all of one name.

@@ -249,7 +249,7 @@ func rayYields(s *space) {
 	s.manage(onlyRay)
 	looks := s.leftAlone()
 	s.ray("c", nil)
-	testkit.EventuallyNoError(s, 20*time.Second, "a reconcile of the cluster", func() error { return check(s.leftAlone() > looks, "none") })
+	testkit.EventuallyNoError(s, waitTimeout, "a reconcile of the cluster", func() error { return check(s.leftAlone() > looks, "none") })
 	if pods := s.rayNodes("c", ""); len(pods) > 0 {
 		s.Errorf("beside KubeRay: %v", podNames(pods))
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,14 +45,14 @@ func TestRayCluster_SurvivesKills(t *testing.T) {
 		before := p.changes()
 		m.Start()
 		s.scaleAll(clusters, func() int32 { return rand.Int32N(most + 1) })
-		testkit.EventuallyNoError(s, 60*time.Second, "the controller makes progress", func() error { return check(p.changes() > before+work, "it has hardly begun") })
+		testkit.EventuallyNoError(s, waitTimeout, "the controller makes progress", func() error { return check(p.changes() > before+work, "it has hardly begun") })
 		m.Kill()
 	}
 	m.Start()
-	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has its Pods", func() error { return s.checkPlaces(p) })
+	testkit.EventuallyNoError(s, waitTimeout, "every cluster has its Pods", func() error { return s.checkPlaces(p) })
 	// What was counted is at rest: an edit of all changes nothing but what it says.
 	s.scaleAll(clusters, func() int32 { return 1 })
-	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has one worker", func() error { return s.checkPlaces(p) })
+	testkit.EventuallyNoError(s, waitTimeout, "every cluster has one worker", func() error { return s.checkPlaces(p) })
 	if twins := p.doubled(); len(twins) > 0 {
 		t.Errorf("slots that had two Pods at the same time:\n%s", strings.Join(twins, "\n"))
 	}

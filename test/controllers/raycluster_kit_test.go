@@ -121,7 +121,7 @@ func (s *space) followPods(see func(watch.EventType, *corev1.Pod)) (end func()) 
 // rayPod changes the status of a Pod, as its kubelet does.
 func (s *space) rayPod(name string, f func(*corev1.Pod)) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, "status of pod "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "status of pod "+name, func() error {
 		var pod corev1.Pod
 		if err := s.Get(s.Context(), s.key(name), &pod); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (s *space) ray(name string, f func(*rayv1.RayCluster), groups ...rayv1.Work
 
 func (s *space) editRay(name string, f func(*rayv1.RayCluster)) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, "edit "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "edit "+name, func() error {
 		var c rayv1.RayCluster
 		if err := s.Get(s.Context(), s.key(name), &c); err != nil {
 			return err
@@ -195,7 +195,7 @@ func podNames(pods []corev1.Pod) []string {
 func (s *space) awaitNodes(cluster, group string, n int, f ...func(*corev1.Pod) bool) []corev1.Pod {
 	s.Helper()
 	var live []corev1.Pod
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("%d pods of %s %s", n, cluster, group), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("%d pods of %s %s", n, cluster, group), func() error {
 		live = slices.DeleteFunc(s.rayNodes(cluster, group), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		if len(live) != n {
 			return fmt.Errorf("there are %v", podNames(live))
@@ -219,7 +219,7 @@ func (s *space) awaitHead(cluster string) *corev1.Pod {
 func (s *space) awaitRay(name string, f func(*rayv1.RayCluster) error) *rayv1.RayCluster {
 	s.Helper()
 	var c rayv1.RayCluster
-	testkit.EventuallyNoError(s, 40*time.Second, "raycluster "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "raycluster "+name, func() error {
 		if err := s.Get(s.Context(), s.key(name), &c); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (s *space) rayEvents(reason string) []eventsv1.Event {
 func (s *space) awaitRayEvent(reason, text string) eventsv1.Event {
 	s.Helper()
 	var found eventsv1.Event
-	testkit.EventuallyNoError(s, 30*time.Second, "event "+reason, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "event "+reason, func() error {
 		all := s.rayEvents(reason)
 		for _, e := range all {
 			if strings.Contains(e.Note, text) {
@@ -306,6 +306,6 @@ func (s *space) rayRests(name string) *rayv1.RayCluster {
 
 func rayExists[T client.Object](s *space, name string, o T) T {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("%T %s", o, name), func() error { return s.Get(s.Context(), s.key(name), o) })
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("%T %s", o, name), func() error { return s.Get(s.Context(), s.key(name), o) })
 	return o
 }

@@ -3,7 +3,6 @@ package controllers
 import (
 	"errors"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -39,7 +38,7 @@ func rayNamedHead(s *space) {
 		s.Errorf("the head is %s", was.Name)
 	}
 	s.must(s.Delete(s.Context(), was))
-	testkit.EventuallyNoError(s, 30*time.Second, "another head of that name", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "another head of that name", func() error {
 		var now corev1.Pod
 		if err := s.Get(s.Context(), s.key("c-head"), &now); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (s *space) firstSeen(w watch.Interface, f func(client.Object) bool) int {
 // rayGone waits until a cluster is deleted.
 func (s *space) rayGone(name string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 30*time.Second, "raycluster "+name+" is gone", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "raycluster "+name+" is gone", func() error {
 		var c rayv1.RayCluster
 		err := s.Get(s.Context(), s.key(name), &c)
 		if apierrors.IsNotFound(err) {
@@ -59,7 +59,7 @@ func (s *space) rayGone(name string) {
 // cleanupEnds ends the Pod of the Redis cleanup, as its kubelet does.
 func (s *space) cleanupEnds(cluster string, as corev1.PodPhase) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, "clean-up of "+cluster, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "clean-up of "+cluster, func() error {
 		for _, p := range s.rayNodes(cluster, "") {
 			if p.Labels[rayv1.LabelNodeType] == rayv1.NodeTypeRedisCleanup {
 				p.Status.Phase = as
@@ -154,13 +154,13 @@ func rayMetrics(s *space) {
 	})
 	s.rayReady("c")
 	uid := string(c.UID)
-	testkit.EventuallyNoError(s, 10*time.Second, "metrics", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "metrics", func() error {
 		all := s.rayMetrics(uid)
 		took, timed := all["kuberay_cluster_provisioned_duration_seconds"]
 		return check(all["kuberay_cluster_infoRayJob"] == 1 && all["kuberay_cluster_condition_provisionedtrue"] == 1 && timed && took >= 0 && len(all) == 3, "%v", all)
 	})
 	s.must(s.Delete(s.Context(), c))
-	testkit.EventuallyNoError(s, 10*time.Second, "no metrics", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "no metrics", func() error {
 		all := s.rayMetrics(uid)
 		return check(len(all) == 0, "%v", all)
 	})

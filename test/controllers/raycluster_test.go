@@ -79,7 +79,7 @@ func TestRayCluster_ReadsPodsFromTheCache(t *testing.T) {
 	ns.rayReady("first")
 	// Times of creation are whole seconds. A cluster of the second in which the controller
 	// began may have Pods of an earlier controller, and is read once for that.
-	testkit.Eventually(t, time.Minute, "a second in which no controller began", func() bool {
+	testkit.Eventually(t, waitTimeout, "a second in which no controller began", func() bool {
 		return time.Now().Truncate(time.Second).After(began)
 	})
 	begin := asked.Load() // a watch may begin with a list
@@ -851,7 +851,7 @@ func rayInvalid(s *space) {
 	c := s.ray("d", nil, rayGroup("g", 1))
 	s.awaitHead("d")
 	s.awaitRay("d", func(c *rayv1.RayCluster) error { return check(c.Status.LastUpdateTime != nil, "written") })
-	testkit.EventuallyNoError(s, 10*time.Second, "a status that cannot be", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "a status that cannot be", func() error {
 		s.must(s.Get(s.Context(), client.ObjectKeyFromObject(c), c))
 		for i := range c.Status.Conditions {
 			if d := &c.Status.Conditions[i]; d.Type == rayv1.RayClusterSuspending || d.Type == rayv1.RayClusterSuspended {

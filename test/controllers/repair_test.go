@@ -56,7 +56,7 @@ func (s *space) oneRuns(robot string) {
 
 func (s *space) awaitReason(task, reason string) {
 	s.Helper()
-	testkit.Eventually(s, 10*time.Second, task+" is "+reason, func() bool { return s.task(task).Status.Reason == reason })
+	testkit.Eventually(s, waitTimeout, task+" is "+reason, func() bool { return s.task(task).Status.Reason == reason })
 }
 
 func finishesACancel(s *space) {
@@ -139,7 +139,7 @@ func repairsTheJob(s *space) {
 	allow := s.refuse(j, "jobs/status")
 	before := failures("job")
 	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
-	testkit.Eventually(s, 10*time.Second, "the failed write is reported", func() bool { return failures("job") > before })
+	testkit.Eventually(s, waitTimeout, "the failed write is reported", func() bool { return failures("job") > before })
 	s.awaitJob("j", lifecycle.JobRunning)
 	allow()
 	s.awaitJob("j", lifecycle.JobCompleted)
@@ -153,7 +153,7 @@ func continuesAfterATask(s *space) {
 	s.awaitTask("j-g-2-t", lifecycle.TaskCanceled)
 	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
 	s.report("j-g-0-t", lifecycle.TaskStopped)
-	testkit.Eventually(s, 10*time.Second, "the failed write is reported", func() bool { return failures("task") > before })
+	testkit.Eventually(s, waitTimeout, "the failed write is reported", func() bool { return failures("task") > before })
 	s.awaitTask("j-g-1-t", lifecycle.TaskPending)
 	allow()
 	s.awaitTask("j-g-1-t", lifecycle.TaskCanceled)
@@ -187,12 +187,12 @@ func (s *space) refuse(o client.Object, part string) (allow func()) {
 		err := s.Status().Update(s.Context(), o, client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "not now")
 	}
-	testkit.Eventually(s, 30*time.Second, o.GetName()+" cannot be written", denied)
+	testkit.Eventually(s, waitTimeout, o.GetName()+" cannot be written", denied)
 	return func() {
 		s.Helper()
 		s.must(s.Delete(s.Context(), binding))
 		s.must(s.Delete(s.Context(), policy))
-		testkit.Eventually(s, 30*time.Second, o.GetName()+" can be written", func() bool { return !denied() })
+		testkit.Eventually(s, waitTimeout, o.GetName()+" can be written", func() bool { return !denied() })
 	}
 }
 

@@ -49,7 +49,7 @@ func healthyAfter(g v1alpha1.TaskGroupDefinition, d time.Duration) v1alpha1.Task
 // awaitEnvWord waits until all tasks of a TaskGroup run with this word in their environment.
 func (s *space) awaitEnvWord(taskGroup, word string, n int) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("%d tasks of %s say %q", n, taskGroup, word), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("%d tasks of %s say %q", n, taskGroup, word), func() error {
 		tasks := s.tasksOf(taskGroup)
 		for _, t := range tasks {
 			if t.Status.State != string(lifecycle.TaskRunning) || t.Spec.Env["WORD"] != word {
@@ -121,7 +121,7 @@ func rollsOut(s *space) {
 			s.Errorf("%s was created again, or took %d attempts", t.Name, t.Status.Attempt)
 		}
 	}
-	testkit.Eventually(s, 10*time.Second, "it is rolled out", func() bool {
+	testkit.Eventually(s, waitTimeout, "it is rolled out", func() bool {
 		return meta.IsStatusConditionTrue(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut)
 	})
 	s.awaitEvents("j-g", "RollingOut", "RolledOut")
@@ -146,7 +146,7 @@ func stopsARollout(s *space) {
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		j.TaskGroups[0].Constraints = []v1alpha1.Constraint{{LTarget: new("${robot.labels.arm}"), Operand: "=", RTarget: new("left")}}
 	}))
-	testkit.Eventually(s, 20*time.Second, "the first replica finds no robot", func() bool {
+	testkit.Eventually(s, waitTimeout, "the first replica finds no robot", func() bool {
 		c := meta.FindStatusCondition(s.task("j-g-0-t").Status.Conditions, v1alpha1.ConditionPlaced)
 		return c != nil && strings.Contains(c.Message, "label arm")
 	})
@@ -177,7 +177,7 @@ func changesWhatWaits(s *space) {
 	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 	s.awaitTask("j-g-2-t", lifecycle.TaskPaused)
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
-	testkit.EventuallyNoError(s, 10*time.Second, "what waits has changed, and what runs has not", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "what waits has changed, and what runs has not", func() error {
 		for name, want := range map[string]string{"j-g-0-t": "", "j-g-1-t": "new", "j-g-2-t": "new"} {
 			if got := s.task(name).Spec.Env["WORD"]; got != want {
 				return fmt.Errorf("%s says %q", name, got)
@@ -196,7 +196,7 @@ func keepsWhatHasEnded(s *space) {
 	s.awaitTask("j-g-1-t", lifecycle.TaskDispatching)
 	s.report("j-g-1-t", lifecycle.TaskStarted)
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
-	testkit.Eventually(s, 20*time.Second, "what runs is asked to stop", func() bool {
+	testkit.Eventually(s, waitTimeout, "what runs is asked to stop", func() bool {
 		return s.task("j-g-1-t").Status.Reason == v1alpha1.ReasonEvicting
 	})
 	s.reportEnd("j-g-1-t", "Stopped")
@@ -206,7 +206,7 @@ func keepsWhatHasEnded(s *space) {
 		s.Errorf("%+v, %+v", first.Spec.Env, second.Spec.Env)
 	}
 	s.must(s.updateJobSpec("j", requeue()))
-	testkit.EventuallyNoError(s, 30*time.Second, "the first has run in its new definition", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the first has run in its new definition", func() error {
 		if t := s.task("j-g-0-t"); t.Spec.Env["WORD"] != "new" || t.Status.Attempt != 2 {
 			return fmt.Errorf("says %q in attempt %d", t.Spec.Env["WORD"], t.Status.Attempt)
 		}
@@ -248,7 +248,7 @@ func shrinksToItsEnd(s *space) {
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
 	s.must(s.updateJobSpec("j", replicas(1)))
 	s.awaitJob("j", lifecycle.JobCompleted)
-	testkit.Eventually(s, 10*time.Second, "the surplus task is asked to stop", func() bool {
+	testkit.Eventually(s, waitTimeout, "the surplus task is asked to stop", func() bool {
 		return s.task("j-g-1-t").Status.Reason == v1alpha1.ReasonEvicting
 	})
 	s.reportEnd("j-g-1-t", "Stopped")
@@ -272,12 +272,12 @@ func revertsAGroup(s *space) {
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 1, "t"))
 	s.awaitEnvWord("j-g", "", 1)
-	testkit.EventuallyNoError(s, 10*time.Second, "write the group", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "write the group", func() error {
 		g, n := s.group("j-g"), int32(7)
 		g.Spec.Count = &n
 		return s.Update(s.Context(), g)
 	})
-	testkit.Eventually(s, 10*time.Second, "its count is back", func() bool { return *s.group("j-g").Spec.Count == 1 })
+	testkit.Eventually(s, waitTimeout, "its count is back", func() bool { return *s.group("j-g").Spec.Count == 1 })
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 1, RunningTasks: 1})
 }
 

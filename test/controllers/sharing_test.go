@@ -27,7 +27,7 @@ func metaOf(s *space, name string) metav1.ObjectMeta {
 // share sets whether another space may use a robot of this space.
 func (s *space) share(robot string, with *space, yes bool) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "label robot "+robot, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "label robot "+robot, func() error {
 		var r v1alpha1.Robot
 		if err := s.Get(s.Context(), s.key(robot), &r); err != nil {
 			return err
@@ -45,7 +45,7 @@ func (s *space) share(robot string, with *space, yes bool) {
 // awaitWhy waits until the condition Placed of a task explains why it has no robot.
 func (s *space) awaitWhy(task, want string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, task+" says what it waits for", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, task+" says what it waits for", func() error {
 		var t v1alpha1.Task
 		if err := s.Get(s.Context(), s.key(task), &t); err != nil {
 			return err
@@ -90,7 +90,7 @@ func usesASharedRobot(s *space) {
 		}
 		s.report(name, lifecycle.TaskStarted)
 	}
-	testkit.EventuallyNoError(s, 30*time.Second, "the robot counts the tasks of another namespace", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the robot counts the tasks of another namespace", func() error {
 		var r v1alpha1.Robot
 		err := s.Get(s.Context(), fleet.key("share-a"), &r)
 		if err == nil && r.Status.RunningTasks != 2 {
@@ -101,7 +101,7 @@ func usesASharedRobot(s *space) {
 	s.report("chosen", lifecycle.TaskAttemptFailed)
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
 	s.awaitJob("j", lifecycle.JobCompleted)
-	testkit.EventuallyNoError(s, 20*time.Second, "an event names the robot where it is", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "an event names the robot where it is", func() error {
 		var events eventsv1.EventList
 		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
 		for _, e := range events.Items {
@@ -200,7 +200,7 @@ func losesASharedRobot(s *space) {
 	case <-time.After(waitTimeout):
 		s.Fatalf("the Robot was deleted, but the task is not unknown after %s", waitTimeout)
 	}
-	testkit.EventuallyNoError(s, 60*time.Second, "another shared robot takes it", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "another shared robot takes it", func() error {
 		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.CurrentRobot() != "left-b" {
 			return fmt.Errorf("attempt %d on %s: %s %s", t.Status.Attempt, t.CurrentRobot(), t.Status.State, t.Status.Message)
 		}
@@ -228,7 +228,7 @@ func coversSharedRobots(s *space) {
 // covers waits until the tasks of the space run on these robots, one on each.
 func (s *space) covers(robots ...string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("each of %v runs a task", robots), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("each of %v runs a task", robots), func() error {
 		left := map[string]bool{}
 		for _, r := range robots {
 			left[r] = true

@@ -259,7 +259,7 @@ func (s *space) recordHeartbeat(name string) {
 // updateRobotStatus changes a robot's status, as the server does.
 func (s *space) updateRobotStatus(name string, f func(*v1alpha1.RobotStatus)) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "write status of robot "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "write status of robot "+name, func() error {
 		var r v1alpha1.Robot
 		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
 			return err
@@ -278,7 +278,7 @@ func (s *space) must(err error) {
 
 func (s *space) awaitPhase(name string, want lifecycle.RobotPhase) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("robot %s is %s", name, want), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("robot %s is %s", name, want), func() error {
 		var r v1alpha1.Robot
 		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
 			return err
@@ -314,7 +314,7 @@ func group(name string, count int32, tasks ...string) v1alpha1.TaskGroupDefiniti
 func (s *space) awaitJob(name string, want lifecycle.JobState) *v1alpha1.Job {
 	s.Helper()
 	var j v1alpha1.Job
-	testkit.EventuallyNoError(s, 60*time.Second, fmt.Sprintf("job %s is %s", name, want), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("job %s is %s", name, want), func() error {
 		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
 			return err
 		}
@@ -343,7 +343,7 @@ func (s *space) task(name string) *v1alpha1.Task {
 func (s *space) awaitTask(name string, want lifecycle.TaskState) *v1alpha1.Task {
 	s.Helper()
 	var t v1alpha1.Task
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("task %s is %s", name, want), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("task %s is %s", name, want), func() error {
 		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 			return err
 		}
@@ -359,7 +359,7 @@ func (s *space) awaitTask(name string, want lifecycle.TaskState) *v1alpha1.Task 
 func (s *space) report(name string, signals ...lifecycle.TaskSignal) {
 	s.Helper()
 	for _, g := range signals {
-		testkit.EventuallyNoError(s, 10*time.Second, fmt.Sprintf("report %s of task %s", g, name), func() error {
+		testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("report %s of task %s", g, name), func() error {
 			var t v1alpha1.Task
 			if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 				return err
@@ -466,7 +466,7 @@ func succeed(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskSucceed
 // updateRobotSpec writes a robot's spec, as an operator does.
 func (s *space) updateRobotSpec(name string, f func(*v1alpha1.RobotSpec)) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "write spec of robot "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "write spec of robot "+name, func() error {
 		var r v1alpha1.Robot
 		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
 			return err
@@ -483,7 +483,7 @@ func capacity(name, amount string) map[string]resource.Quantity {
 // reportEnd writes a failed end with its reason, as the server does.
 func (s *space) reportEnd(name, reason string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "report the end of task "+name, func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "report the end of task "+name, func() error {
 		var t v1alpha1.Task
 		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 			return err

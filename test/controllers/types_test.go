@@ -56,7 +56,7 @@ func (s *space) zone(robot, zone string) {
 func (s *space) runOn(job string, robots ...string) {
 	s.Helper()
 	slices.Sort(robots)
-	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("job %s runs on %v", job, robots), func() error {
+	testkit.EventuallyNoError(s, waitTimeout, fmt.Sprintf("job %s runs on %v", job, robots), func() error {
 		var got []string
 		for _, t := range s.tasks() {
 			if t.Spec.JobName == job {
@@ -76,7 +76,7 @@ func (s *space) runOn(job string, robots ...string) {
 
 func (s *space) gone(task string) {
 	s.Helper()
-	testkit.Eventually(s, 30*time.Second, task+" is gone", func() bool {
+	testkit.Eventually(s, waitTimeout, task+" is gone", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key(task), &v1alpha1.Task{}))
 	})
 }
@@ -87,7 +87,7 @@ func keepsAService(s *space) {
 	g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5, Delay: v1alpha1.NewDuration(100 * time.Millisecond)}
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, g)
 	for attempt := int32(1); attempt <= 3; attempt++ {
-		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool {
+		testkit.Eventually(s, waitTimeout, fmt.Sprintf("attempt %d", attempt), func() bool {
 			return s.awaitTask("j-g-0-t", lifecycle.TaskDispatching).Status.Attempt == attempt
 		})
 		s.report("j-g-0-t", lifecycle.TaskStarted)

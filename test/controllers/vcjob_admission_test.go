@@ -142,7 +142,7 @@ func TestVCJob_Updates(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var err error
-			testkit.Eventually(t, 20*time.Second, "an answer that is no conflict", func() bool {
+			testkit.Eventually(t, waitTimeout, "an answer that is no conflict", func() bool {
 				var j batchv1.Job
 				s.must(s.Get(t.Context(), s.key("j"), &j))
 				c.in(&j.Spec)
