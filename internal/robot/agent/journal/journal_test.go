@@ -279,7 +279,7 @@ func TestJournal_CompactsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	dropped := 0
 	j := open(t, dir, Options{Forget: func(Entry) { dropped++ }})
-	const n = 15_000
+	const n = 25_000
 	var largest int64
 	for i := range n {
 		uid := fmt.Sprintf("11111111-2222-3333-4444-%012d", i)
