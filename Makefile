@@ -4,7 +4,9 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X k8s4r.io/k8s4r/internal/protocol/version.Version=$(VERSION)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+# What is compiled with and without cgo is not shared: only the race detector needs cgo.
+export CGO_ENABLED := 0
+GO_BUILD := go build -trimpath -ldflags '$(LDFLAGS)'
 # The API server in k8s4r says which Kubernetes it is: Helm and others ask.
 KUBERNETES = $(shell cd standalone && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 KUBERNETES_LDFLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
@@ -22,7 +24,7 @@ build: ## build all programs into bin/
 	@$(call with-node,web)
 	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
-	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
+	cd standalone && go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
 # The programs are built without Node too; their console then says what is missing. Generated files that need it stay as they are.
 with-node = if command -v npm >/dev/null; then $(MAKE) -s $(1); else echo "no Node here, so without: make $(1)"; fi
@@ -220,7 +222,7 @@ $(BIN)/controller-gen: tools/controller-gen/go.mod
 
 $(BIN)/sqlc: tools/sqlc/go.mod
 	@mkdir -p $(BIN)
-	cd $(<D) && CGO_ENABLED=0 go build -o $@ github.com/sqlc-dev/sqlc/cmd/sqlc
+	cd $(<D) && go build -o $@ github.com/sqlc-dev/sqlc/cmd/sqlc
 
 $(BIN)/helm: tools/helm/go.mod
 	@mkdir -p $(BIN)

@@ -59,7 +59,7 @@ func (d deflake) run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "test")
 	build := command(ctx, "go", "test", "-race", "-c", "-o", binary, ".")
-	build.Dir = d.pkg
+	build.Dir, build.Env = d.pkg, withCgo()
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the tests of %s: %w\n%s", d.pkg, err, out)
 	}

@@ -30,9 +30,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// setEnvironment lets builds in different checkouts share the build cache: without -trimpath, what
-// is compiled depends on the path of the checkout. Tests then cannot find bin by their source path.
-// Under the race detector, processes exit at once instead of after a second.
+// setEnvironment lets all builds share the build cache: without -trimpath, what is compiled depends
+// on the path of the checkout, and make builds without cgo. With -trimpath, tests cannot find bin by
+// their source path. Under the race detector, processes exit at once instead of after a second.
 func setEnvironment() error {
 	bin, err := filepath.Abs("bin")
 	if err != nil {
@@ -41,6 +41,7 @@ func setEnvironment() error {
 	return errors.Join(
 		os.Setenv("K8S4R_BIN_DIR", cmp.Or(os.Getenv("K8S4R_BIN_DIR"), bin)),
 		os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath")),
+		os.Setenv("CGO_ENABLED", "0"),
 		os.Setenv("GORACE", strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))),
 	)
 }

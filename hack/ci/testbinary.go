@@ -83,8 +83,14 @@ func buildBatch(ctx context.Context, g goTest, batch []testBinary, out io.Writer
 	}
 	cmd := command(ctx, "go", args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.dir, out, out
+	if g.race {
+		cmd.Env = withCgo()
+	}
 	return cmd.Run()
 }
+
+// withCgo returns the environment for a build with the race detector, which needs cgo.
+func withCgo() []string { return append(os.Environ(), "CGO_ENABLED=1") }
 
 // findTest2json returns the path of the program that turns the output of tests into JSON.
 var findTest2json = sync.OnceValues(func() (string, error) {

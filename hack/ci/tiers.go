@@ -101,7 +101,7 @@ var presubmitTier = tier{
 // benchmark returns a step that runs a benchmark briefly, under the race detector: its figures do
 // not count, it only has to work.
 func benchmark(name, flags string) step {
-	return shell("bench-"+name, fmt.Sprintf("go run -race ./test/bench/%s %s", name, flags))
+	return shell("bench-"+name, fmt.Sprintf("CGO_ENABLED=1 go run -race ./test/bench/%s %s", name, flags))
 }
 
 // nightlyTier holds what takes long: random input at length, faults, measurements. Its steps run
