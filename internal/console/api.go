@@ -77,7 +77,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	c.Info.Description = "Live and archived objects of K8s4r. Every response contains only what the caller may list or get. Every change is sent to the API server with the permissions of the caller."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer"},
-		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie},
+		"session": {Type: "apiKey", In: "header", Name: sessionHeader},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {"session": {}}}
 	registerSchemas(c.Components.Schemas)

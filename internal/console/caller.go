@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +31,8 @@ type caller struct {
 	// token of the caller. If empty, the caller presented a client certificate, which cannot be
 	// forwarded.
 	token string
+	// until is the end of the caller's session. If zero, the caller has no session.
+	until time.Time
 }
 
 type callerKey struct{}
@@ -41,13 +45,18 @@ func callerFromContext(ctx context.Context) *caller {
 
 // identifyCaller authenticates a request by a token, a session or a client certificate.
 func (s *Server) identifyCaller(r *http.Request) (*caller, error) {
-	token := sessionToken(r)
-	if token != "" && r.Header.Get("Authorization") == "" {
-		if !isSafeMethod(r.Method) && r.Header.Get(csrfHeader) == "" {
-			return nil, apierrors.NewBadRequest("requests that change something with a session need the header " + csrfHeader + ": 1")
+	var until time.Time
+	if hasSession(r) {
+		token, end, err := s.openSession(r.Header.Get(sessionHeader))
+		if errors.Is(err, errSessionEnded) {
+			return nil, apierrors.NewUnauthorized(err.Error() + ": sign in again")
+		}
+		if err != nil {
+			return nil, err
 		}
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
+		until = end
 	}
 	u, err := s.gate.Authenticate(r)
 	if errors.Is(err, access.ErrUnauthenticated) {
@@ -56,12 +65,15 @@ func (s *Server) identifyCaller(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, access.StatusError(err)
 	}
-	return &caller{User: u, token: bearerToken(r)}, nil
+	return &caller{User: u, token: bearerToken(r), until: until}, nil
 }
 
-// isSafeMethod reports whether the HTTP method changes nothing.
-func isSafeMethod(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+func bearerToken(r *http.Request) string {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
 
 // callerConfig returns the configuration of a client that acts as the caller: with the caller's

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,24 +23,23 @@ import (
 
 func TestIdentifyCaller_AcceptsTokenSessionAndCertificate(t *testing.T) {
 	for _, c := range []struct {
-		name, method, cookie string
-		headers              map[string]string
-		user, token          string
-		code                 int32 // of the error; zero: none
+		name, method, session string
+		headers               map[string]string
+		user, token           string
+		code                  int32 // of the error; zero: none
 	}{
 		{name: "a token", method: "GET", headers: map[string]string{"Authorization": "Bearer secret"}, user: "ann", token: "secret"},
 		{name: "a token with blanks around it", method: "GET", headers: map[string]string{"Authorization": "Bearer  secret "}, code: 401},
-		{name: "a change with a token needs no CSRF header", method: "POST", headers: map[string]string{"Authorization": "Bearer secret"}, user: "ann", token: "secret"},
+		{name: "a change with a token", method: "POST", headers: map[string]string{"Authorization": "Bearer secret"}, user: "ann", token: "secret"},
 		{name: "an invalid token", method: "GET", headers: map[string]string{"Authorization": "Bearer other"}, code: 401},
 		{name: "no credentials", method: "GET", code: 401},
-		{name: "a session that reads", method: "GET", cookie: "secret", user: "ann", token: "secret"},
-		{name: "a session that reads only headers", method: "HEAD", cookie: "secret", user: "ann", token: "secret"},
-		{name: "a session that changes something without the CSRF header", method: "POST", cookie: "secret", code: 400},
-		{name: "a session that deletes without the CSRF header", method: "DELETE", cookie: "secret", code: 400},
-		{name: "a session that changes something", method: "POST", cookie: "secret", headers: map[string]string{"X-K8s4r-Csrf": "1"}, user: "ann", token: "secret"},
-		{name: "an expired session", method: "GET", cookie: "old", code: 401},
-		{name: "the token wins over the session", method: "GET", cookie: "other", headers: map[string]string{"Authorization": "Bearer secret"}, user: "ann", token: "secret"},
-		{name: "an invalid token is not replaced by the session", method: "GET", cookie: "secret", headers: map[string]string{"Authorization": "Bearer other"}, code: 401},
+		{name: "a session that reads", method: "GET", session: "secret", user: "ann", token: "secret"},
+		{name: "a session that changes something", method: "POST", session: "secret", user: "ann", token: "secret"},
+		{name: "a session of an expired token", method: "GET", session: "old", code: 401},
+		{name: "a session that is a token", method: "GET", headers: map[string]string{sessionHeader: "secret"}, code: 401},
+		{name: "a cookie", method: "GET", headers: map[string]string{"Cookie": "k8s4r-session=secret"}, code: 401},
+		{name: "the token wins over the session", method: "GET", session: "other", headers: map[string]string{"Authorization": "Bearer secret"}, user: "ann", token: "secret"},
+		{name: "an invalid token is not replaced by the session", method: "GET", session: "secret", headers: map[string]string{"Authorization": "Bearer other"}, code: 401},
 		{name: "a certificate", method: "POST", headers: map[string]string{"X-Certificate": "bob"}, user: "bob"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestIdentifyCaller_AcceptsTokenSessionAndCertificate(t *testing.T) {
 			for k, v := range c.headers {
 				r.Header.Set(k, v)
 			}
-			if c.cookie != "" {
-				r.AddCookie(&http.Cookie{Name: "k8s4r-session", Value: c.cookie})
+			if c.session != "" {
+				r.Header.Set(sessionHeader, sessionOf(t, s, c.session, noon.Add(time.Minute)))
 			}
 			got, err := s.identifyCaller(r)
 			if c.code != 0 {
@@ -112,7 +112,7 @@ func TestHandler_RequiresCaller(t *testing.T) {
 		"/api/v1/openapi.json": 200,
 	} {
 		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, http.NoBody))
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost"+path, http.NoBody))
 		if w.Code != want {
 			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
@@ -121,7 +121,7 @@ func TestHandler_RequiresCaller(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/me", http.NoBody))
+	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/api/v1/me", http.NoBody))
 	var body metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Kind != "Status" || body.Reason != metav1.StatusReasonUnauthorized || body.Code != 401 {
 		t.Errorf("got %+v (%v)", body, err)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,6 +37,13 @@ type Config struct {
 	// they change. If empty, the console serves HTTP; main allows that only on loopback
 	// addresses.
 	CertFile, KeyFile string
+	// SessionKeyFile is a file with a secret that sessions are sealed with, at least 32 bytes, the
+	// same for all replicas. It is read again when it changes. If empty, KeyFile is used; without
+	// both, sessions end with the process.
+	SessionKeyFile string
+	// PublicURL is the URL at which browsers open the console, such as https://console.example.com.
+	// If empty, they must use localhost or an IP address.
+	PublicURL string
 	// Archive is the address of the archive (archive.Open). If empty, the console has no archive.
 	Archive string
 	// MQTTURL is the URL of a broker to which events are published. If empty, events are not
@@ -83,8 +91,17 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	if cfg.Codes == nil {
 		cfg.Codes = &Codes{}
 	}
+	secret, err := newSecret(cmp.Or(cfg.SessionKeyFile, cfg.KeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("key of sessions: %w", err)
+	}
+	public, err := parsePublicURL(cfg.PublicURL)
+	if err != nil {
+		return nil, fmt.Errorf("--public-url: %w", err)
+	}
 	server := NewServer(Parts{
 		API: api, Store: c.store, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
+		Secret: secret, PublicURL: public,
 		FindLogs: func(ctx context.Context) (serveraddr.Address, error) { return serveraddr.FindAddress(ctx, own) },
 	})
 	if cfg.Metrics != nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -128,7 +129,8 @@ var errReview = errors.New("review: connection refused")
 func newTestServer(gate *fakeGate, objects ...client.Object) (*Server, *fakeStore) {
 	gate.users = map[string]string{"secret": "ann"}
 	w := newFakeStore(objects...)
-	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, Store: w, Gate: gate, Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard()})
+	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, Store: w, Gate: gate, Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard(),
+		Secret: func() ([]byte, error) { return bytes.Repeat([]byte("k"), minSecret), nil }})
 	return s, w
 }
 

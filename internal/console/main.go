@@ -40,6 +40,8 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Address, "bind-address", "127.0.0.1:8800", "address to listen on; addresses other than loopback require --cert-file")
 	f.StringVar(&c.CertFile, "cert-file", "", "certificate of the console, PEM; if empty, the console serves HTTP, on loopback only")
 	f.StringVar(&c.KeyFile, "key-file", "", "private key of the certificate, PEM")
+	f.StringVar(&c.SessionKeyFile, "session-key-file", "", "file with at least 32 random bytes, the same for all replicas, from which the key of sessions is derived; if empty, --key-file; without both, users sign in again after a restart")
+	f.StringVar(&c.PublicURL, "public-url", "", "URL at which browsers open the console, such as https://console.example.com; if empty, they must use localhost or an IP address")
 	f.StringVar(&c.Archive, "archive", "", "address of the archive that the manager writes: postgres://USER@HOST/DATABASE with the password in PGPASSWORD, or sqlite:PATH on the same machine; if empty, deleted objects are not shown")
 	f.StringVar(&c.MQTTURL, "mqtt-url", "", "MQTT broker to publish events to, such as mqtts://host:8883; if empty, events are not published")
 }
@@ -88,6 +90,9 @@ func (c *Config) validate() error {
 	}
 	if c.CertFile == "" && !program.IsLoopback(c.Address) {
 		errs = append(errs, fmt.Errorf("--bind-address=%s: tokens of users would be sent unencrypted; set --cert-file and --key-file, or use a loopback address behind a proxy that serves HTTPS", c.Address))
+	}
+	if _, err := parsePublicURL(c.PublicURL); err != nil {
+		errs = append(errs, fmt.Errorf("--public-url=%s: %w", c.PublicURL, err))
 	}
 	if c.Archive != "" {
 		store, err := archive.Open(c.Archive)

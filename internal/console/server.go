@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -42,6 +43,11 @@ type Parts struct {
 	Archive *archive.Store
 	// Codes are the one-time codes for signing in.
 	Codes *Codes
+	// Secret returns the secret that sessions are sealed with. All replicas must have the same.
+	Secret func() ([]byte, error)
+	// PublicURL is the URL at which browsers open the console, besides loopback addresses. If nil,
+	// there is none.
+	PublicURL *url.URL
 	// FindLogs returns the address of the log API.
 	FindLogs func(context.Context) (serveraddr.Address, error)
 	// App serves the web app. If nil, only the API is served.
@@ -52,15 +58,17 @@ type Parts struct {
 
 // Server implements the API and serves the web app.
 type Server struct {
-	api      *rest.Config
-	store    Store
-	gate     Gate
-	archive  *archive.Store
-	codes    *Codes
-	findLogs func(context.Context) (serveraddr.Address, error)
-	app      http.Handler
-	now      func() time.Time
-	log      logr.Logger
+	api       *rest.Config
+	store     Store
+	gate      Gate
+	archive   *archive.Store
+	codes     *Codes
+	secret    func() ([]byte, error)
+	publicURL *url.URL
+	findLogs  func(context.Context) (serveraddr.Address, error)
+	app       http.Handler
+	now       func() time.Time
+	log       logr.Logger
 
 	metrics *metrics
 	scheme  *runtime.Scheme
@@ -71,7 +79,8 @@ type Server struct {
 func NewServer(p Parts) *Server {
 	scheme := NewScheme()
 	return &Server{
-		api: p.API, store: p.Store, gate: p.Gate, archive: p.Archive, codes: p.Codes, findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
+		api: p.API, store: p.Store, gate: p.Gate, archive: p.Archive, codes: p.Codes, secret: p.Secret, publicURL: p.PublicURL,
+		findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
 		metrics: newMetrics(), scheme: scheme, mapper: newRESTMapper(scheme),
 	}
 }
@@ -86,11 +95,10 @@ func (s *Server) Handler() http.Handler {
 	api := s.requireCaller(mux)
 	root := http.NewServeMux()
 	root.Handle(prefix+"/", api)
-	root.HandleFunc("GET /signin", s.signIn)
 	if s.app != nil {
 		root.Handle("/", s.app)
 	}
-	return addSecurityHeaders(root)
+	return addSecurityHeaders(s.requireOwnOrigin(root))
 }
 
 // addSecurityHeaders restricts browsers to scripts and other content that the console itself

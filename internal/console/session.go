@@ -1,135 +1,106 @@
 package console
 
 import (
-	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"sync"
+	"os"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A session is the caller's own token in a cookie that scripts cannot read. The console stores no
-// sessions, so that they are valid in all replicas and after a restart.
+// A session is the caller's token, sealed so that only consoles with the same key can open it.
+// Pages send it in a header. A cookie would go to every port of the console's host name, and so to
+// the servers of other users of the machine. The console stores no sessions.
 const (
-	sessionCookie = "k8s4r-session"
-	// csrfHeader is required for changes in a session. Other sites can make a browser send the
-	// cookie, but not this header.
-	csrfHeader = "X-K8s4r-Csrf"
+	sessionHeader = "X-K8s4r-Session"
 	// sessionLife bounds a session; its token may expire earlier.
-	sessionLife = 24 * time.Hour
-	// maxToken is the length in bytes of a token that all browsers store in a cookie.
-	maxToken = 3800
+	sessionLife = time.Hour
+	// maxToken is the length in bytes of the longest token whose session fits a header of 8 KiB,
+	// which is the limit of common proxies.
+	maxToken = 5000
+	// minSecret is the length in bytes of the shortest secret that sessions are sealed with.
+	minSecret = 32
 )
 
-func bearerToken(r *http.Request) string {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
-		return ""
-	}
-	return strings.TrimSpace(token)
+// errSessionEnded means that a session has expired or was sealed with another key.
+var errSessionEnded = errors.New("the session has ended")
+
+func hasSession(r *http.Request) bool {
+	return r.Header.Get(sessionHeader) != "" && r.Header.Get("Authorization") == ""
 }
 
-func sessionToken(r *http.Request) string {
-	c, err := r.Cookie(sessionCookie)
+// sealSession returns the session of a token.
+func (s *Server) sealSession(token string, until time.Time) (string, error) {
+	seal, err := s.newSeal()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return c.Value
+	plain := append(binary.BigEndian.AppendUint64(nil, uint64(until.UnixNano())), token...)
+	return base64.RawURLEncoding.EncodeToString(seal.Seal(nil, nil, plain, nil)), nil
 }
 
-// newSessionCookie returns the cookie of a session. An empty token deletes the cookie.
-func newSessionCookie(r *http.Request, token string) *http.Cookie {
-	c := &http.Cookie{
-		Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds()),
-		// Plaintext connections come from this machine: from a browser, or from a proxy that
-		// terminates TLS.
-		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
-	}
-	if token == "" {
-		c.MaxAge = -1
-	}
-	return c
-}
-
-// checkToken returns an error unless the token authenticates a user and fits a cookie.
-func (s *Server) checkToken(ctx context.Context, token string) error {
-	switch {
-	case token == "":
-		return apierrors.NewBadRequest("token: must not be empty")
-	case len(token) > maxToken:
-		return apierrors.NewBadRequest(fmt.Sprintf("token: has %d bytes, but a cookie is limited to %d: send it in the header Authorization of each request instead", len(token), maxToken))
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`",;\`, r) }):
-		return apierrors.NewBadRequest("token: contains characters that are not allowed in a token")
-	}
-	probe, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+// openSession returns the token of a session and the end of the session. It returns errSessionEnded
+// unless the session is valid now.
+func (s *Server) openSession(text string) (token string, until time.Time, err error) {
+	seal, err := s.newSeal()
 	if err != nil {
-		return err
+		return "", time.Time{}, err
 	}
-	probe.Header.Set("Authorization", "Bearer "+token)
-	_, err = s.identifyCaller(probe)
-	return err
-}
-
-// Codes holds one-time codes for signing in. The zero value is empty and ready to use.
-type Codes struct {
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]code
-}
-
-type code struct {
-	token func(context.Context) (string, error)
-	until time.Time
-}
-
-// NewCode creates a code that is valid until the given time and signs in one browser. token
-// creates the token when the code is used.
-func (c *Codes) NewCode(token func(context.Context) (string, error), until time.Time) string {
-	raw := make([]byte, 16)
-	_, _ = rand.Read(raw) // crypto/rand.Read never fails
-	text := hex.EncodeToString(raw)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[[sha256.Size]byte]code{}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return "", time.Time{}, errSessionEnded
 	}
-	c.all[sha256.Sum256([]byte(text))] = code{token, until}
-	return text
+	plain, err := seal.Open(nil, nil, sealed, nil)
+	if err != nil || len(plain) < 8 {
+		return "", time.Time{}, errSessionEnded
+	}
+	until = time.Unix(0, int64(binary.BigEndian.Uint64(plain)))
+	if !s.now().Before(until) {
+		return "", time.Time{}, errSessionEnded
+	}
+	return string(plain[8:]), until, nil
 }
 
-// takeCode removes a code and reports whether it was valid at now.
-func (c *Codes) takeCode(text string, now time.Time) (code, bool) {
-	sum := sha256.Sum256([]byte(text))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for have, is := range c.all {
-		if subtle.ConstantTimeCompare(have[:], sum[:]) == 1 {
-			delete(c.all, have)
-			return is, now.Before(is.until)
+// newSeal returns the cipher of sessions. The secret may have other uses, such as a TLS key, so the
+// cipher's key is derived from it.
+func (s *Server) newSeal() (cipher.AEAD, error) {
+	secret, err := s.secret()
+	if err != nil {
+		return nil, fmt.Errorf("read the key of sessions: %w", err)
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, "k8s4r-console session v1", 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// newSecret returns a function that returns the secret of sessions. With a file, it reads the file
+// each time, because other programs renew it. Without one, sessions end with the process.
+func newSecret(file string) (func() ([]byte, error), error) {
+	if file == "" {
+		random := make([]byte, minSecret)
+		_, _ = rand.Read(random) // crypto/rand.Read never fails
+		return func() ([]byte, error) { return random, nil }, nil
+	}
+	read := func() ([]byte, error) {
+		secret, err := os.ReadFile(file)
+		if err == nil && len(secret) < minSecret {
+			err = fmt.Errorf("%s: has %d bytes, but must have at least %d", file, len(secret), minSecret)
 		}
+		return secret, err
 	}
-	return code{}, false
-}
-
-// signIn exchanges a one-time code for a session.
-func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	is, ok := s.codes.takeCode(r.URL.Query().Get("code"), s.now())
-	if !ok {
-		http.Redirect(w, r, "/signin-failed", http.StatusSeeOther) // a page of the app with instructions
-		return
-	}
-	token, err := is.token(r.Context())
-	if err != nil {
-		s.log.Error(err, "Cannot create a token for the user")
-		http.Error(w, "sign-in failed: "+err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	http.SetCookie(w, newSessionCookie(r, token))
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	_, err := read()
+	return read, err
 }

@@ -24,7 +24,7 @@ import (
 
 type eventsIn struct {
 	Since     string   `query:"since" doc:"ID of the last event, or the resourceVersion of a list. If empty, the stream starts now. If the console was restarted since, or the ID is too old, the first event is resync"`
-	LastEvent string   `header:"Last-Event-ID" doc:"Same as since. Browsers send it when they reconnect"`
+	LastEvent string   `header:"Last-Event-ID" doc:"Same as since, which it overrides. Clients send it when they reconnect"`
 	Namespace string   `query:"namespace"`
 	Kind      row.Kind `query:"kind"`
 	Name      string   `query:"name"`
@@ -50,33 +50,45 @@ type podLogIn struct {
 }
 
 func (s *Server) registerStreams(api huma.API) {
-	addStream(api, "/events", "events", "Changes of objects, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
-	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "Log of a task", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openTaskLog)
-	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "Log of a container", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openPodLog)
+	addStream(s, api, "/events", "events", "Changes of objects, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
+	addStream(s, api, "/tasks/{namespace}/{name}/logs", "task-log", "Log of a task", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openTaskLog)
+	addStream(s, api, "/pods/{namespace}/{name}/logs", "pod-log", "Log of a container", "text/plain", &huma.Schema{Type: huma.TypeString}, s.openPodLog)
 }
 
 // addStream registers an operation whose response has no fixed end. open runs before the response
 // starts, so that its error is returned as a Status.
-func addStream[I any](api huma.API, path, id, summary, content string, schema *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
+func addStream[I any](s *Server, api huma.API, path, id, summary, content string, schema *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
 	op := huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 502, 503},
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: schema}}}},
 	}
 	huma.Register(api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		ctx, end := s.limitToSession(ctx)
 		write, err := open(ctx, in)
 		if err != nil {
+			end()
 			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
+			defer end()
 			hc.SetHeader("Content-Type", content+"; charset=utf-8")
 			hc.SetHeader("X-Accel-Buffering", "no") // disables buffering in nginx
 			_, w := humago.Unwrap(hc)
 			hc.SetStatus(http.StatusOK)
-			if err := write(&flusher{w, http.NewResponseController(w)}); err != nil && ctx.Err() == nil {
+			if err := write(&flusher{w, http.NewResponseController(w)}); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 				panic(http.ErrAbortHandler) // closes the connection, so that the client does not mistake this for the end
 			}
 		}}, nil
 	})
+}
+
+// limitToSession returns a context that ends with the caller's session. The caller must call end.
+func (s *Server) limitToSession(ctx context.Context) (_ context.Context, end func()) {
+	until := callerFromContext(ctx).until
+	if until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, until.Sub(s.now()))
 }
 
 // flusher flushes after each write.

@@ -278,7 +278,7 @@ func TestTaskLog_ForwardsWithTokenOfCaller(t *testing.T) {
 	s.api = &rest.Config{Host: "https://api:6443", BearerToken: "console's own"}
 	s.findLogs = func(context.Context) (serveraddr.Address, error) { return serveraddr.Address{URL: logs.URL}, nil }
 	get := func(path string, header, value string) (int, string) {
-		r := httptest.NewRequestWithContext(t.Context(), "GET", path, http.NoBody)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost"+path, http.NoBody)
 		r.Header.Set(header, value)
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, r)

@@ -251,10 +251,9 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign in: store a token in a cookie of the browser */
+        /** Sign in: exchange a token or a one-time code for a session of at most an hour */
         post: operations["sign-in"];
-        /** Sign out: delete the cookie */
-        delete: operations["sign-out"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -597,11 +596,26 @@ export interface components {
              */
             since?: string;
         };
+        Session: {
+            /** @description Send it in the header X-K8s4r-Session of each request */
+            session: string;
+            /**
+             * Format: date-time
+             * @description End of the session; its token may expire earlier
+             */
+            until: string;
+        };
         /**
          * @description Severity of a state, with the same values for all kinds
          * @enum {string}
          */
         Severity: "waiting" | "running" | "good" | "bad" | "paused" | "gone";
+        SignInBody: {
+            /** @description One-time code of the link that k8s4r up prints */
+            code?: string;
+            /** @description Token for the API server, for example from kubectl create token */
+            token?: string;
+        };
         Status: {
             /** @enum {string} */
             apiVersion: "v1";
@@ -655,10 +669,6 @@ export interface components {
             lanes: components["schemas"]["Lane"][];
             /** Format: date-time */
             to?: string;
-        };
-        TokenInBody: {
-            /** @description Token for the API server, for example from kubectl create token */
-            token: string;
         };
         Transition: {
             /** Format: date-time */
@@ -721,13 +731,14 @@ export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
 export type Sample = components['schemas']['Sample'];
+export type Session = components['schemas']['Session'];
 export type Severity = components['schemas']['Severity'];
+export type SignInBody = components['schemas']['SignInBody'];
 export type Status = components['schemas']['Status'];
 export type StepTimes = components['schemas']['StepTimes'];
 export type StepsOut = components['schemas']['StepsOut'];
 export type Target = components['schemas']['Target'];
 export type Timeline = components['schemas']['Timeline'];
-export type TokenInBody = components['schemas']['TokenInBody'];
 export type Transition = components['schemas']['Transition'];
 export type TransitionsOut = components['schemas']['TransitionsOut'];
 export type Verb = components['schemas']['Verb'];
@@ -817,7 +828,7 @@ export interface operations {
                 flow?: string;
             };
             header?: {
-                /** @description Same as since. Browsers send it when they reconnect */
+                /** @description Same as since, which it overrides. Clients send it when they reconnect */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -2053,17 +2064,18 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["TokenInBody"];
+                "application/json": components["schemas"]["SignInBody"];
             };
         };
         responses: {
-            /** @description No Content */
-            204: {
+            /** @description OK */
+            200: {
                 headers: {
-                    "Set-Cookie"?: string;
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
             };
             /** @description Bad Request */
             400: {
@@ -2076,6 +2088,15 @@ export interface operations {
             };
             /** @description Unauthorized */
             401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2103,34 +2124,6 @@ export interface operations {
             };
             /** @description Service Unavailable */
             503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Status"];
-                };
-            };
-        };
-    };
-    "sign-out": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description No Content */
-            204: {
-                headers: {
-                    "Set-Cookie"?: string;
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description Error */
-            default: {
                 headers: {
                     [name: string]: unknown;
                 };

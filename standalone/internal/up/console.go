@@ -2,9 +2,14 @@ package up
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/platform/crds"
 	"k8s4r.io/k8s4r/standalone/internal/component"
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 // addConsole adds the web console.
@@ -26,8 +32,12 @@ func (s *system) addConsole() error {
 	if !s.opts.includesPart(partConsole) {
 		return nil
 	}
+	key := s.dir.Join("pki", "console-session.key")
+	if err := createSessionKey(key); err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
 	cfg := console.Config{
-		Listener: s.console, Archive: s.opts.archiveAddress(), Codes: &s.codes, Metrics: metrics.Registry,
+		Listener: s.console, SessionKeyFile: key, Archive: s.opts.archiveAddress(), Codes: &s.codes, Metrics: metrics.Registry,
 	}
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
@@ -38,6 +48,20 @@ func (s *system) addConsole() error {
 	}
 	s.group.Add("console", component.NewBackground(c.Run, c.Ready))
 	return nil
+}
+
+// createSessionKey creates the key of sessions unless the file exists, so that they survive a restart.
+func createSessionKey(file string) error {
+	_, err := os.Stat(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // crypto/rand.Read never fails
+	return datadir.WriteFile(file, key)
 }
 
 // eventsURL returns the broker to which events are published, and the TLS configuration that
@@ -74,8 +98,8 @@ func (s *system) signInLink() string {
 // administrator's kubeconfig anyway.
 const operator = "k8s4r-operator"
 
-// sessionLifetime is the lifetime of a session from the link.
-const sessionLifetime = 24 * time.Hour
+// sessionLifetime is the lifetime of a session from the link and of its token.
+const sessionLifetime = time.Hour
 
 // operatorToken creates a token for the operator.
 func (s *system) operatorToken(ctx context.Context) (string, error) {
