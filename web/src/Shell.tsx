@@ -1,6 +1,7 @@
 // The frame of every page: navigation, choice of namespace, and whether the data is live.
 import { lazy, type ReactNode, Suspense, useRef, useState, useSyncExternalStore } from "react";
-import { api, type Kind } from "./api.ts";
+import type { Kind } from "./api.ts";
+import { checkSession, signOut } from "./credential.ts";
 import { liveState } from "./data/live.ts";
 import { navigate, useParams, usePath, withParams } from "./data/route.ts";
 import { kindNames } from "./kindNames.ts";
@@ -19,7 +20,7 @@ const menu: { title: string; kinds: Kind[] }[] = [
 
 const goTo: Record<string, string> = { o: "/", j: "/jobs", t: "/tasks", f: "/jobflows", r: "/robots" };
 
-export function Shell({ signedOut, children }: { signedOut: () => void; children: ReactNode }) {
+export function Shell({ children }: { children: ReactNode }) {
   const [help, setHelp] = useState(false);
   const going = useRef(false);
   const search = useRef<HTMLInputElement>(null);
@@ -65,7 +66,7 @@ export function Shell({ signedOut, children }: { signedOut: () => void; children
         <button type="button" aria-label="Keys" title="Keys (?)" onClick={() => setHelp(true)}>
           ?
         </button>
-        <User signedOut={signedOut} />
+        <User />
       </header>
       <main id="main" tabIndex={-1}>
         {children}
@@ -132,14 +133,26 @@ function NamespaceChoice() {
   );
 }
 
-const connectionNames = { connecting: "connecting", live: "live", broken: "disconnected, reconnecting" };
+const connectionNames = {
+  connecting: "connecting",
+  live: "live",
+  broken: "disconnected, reconnecting",
+  ended: "signed out",
+};
 
 function Live() {
   const now = useSyncExternalStore(liveState.subscribe, liveState.get);
   return (
-    <span className={`live ${now}`} role="status">
-      <i aria-hidden="true" /> {connectionNames[now]}
-    </span>
+    <>
+      <span className={`live ${now}`} role="status">
+        <i aria-hidden="true" /> {connectionNames[now]}
+      </span>
+      {now === "ended" && (
+        <button type="button" onClick={checkSession}>
+          Sign in again
+        </button>
+      )}
+    </>
   );
 }
 
@@ -153,14 +166,14 @@ function ThemeButton() {
   );
 }
 
-function User({ signedOut }: { signedOut: () => void }) {
+function User() {
   const { user } = useSession();
   return (
     <>
       <span className="user" title={user}>
         {user}
       </span>
-      <button type="button" onClick={() => api.signOut().finally(signedOut)}>
+      <button type="button" onClick={signOut}>
         Sign out
       </button>
     </>

@@ -1,6 +1,7 @@
 // The console's API: every request that the pages send. Requests and responses have the types of the
 // server's document, docs/reference/console-openapi.json: `make generate` writes them.
-import type { ActionsInBody, Change, Hello, Kind, operations, Status, TokenInBody } from "./api.gen.ts";
+import type { ActionsInBody, Change, Hello, Kind, operations, SignInBody, Status } from "./api.gen.ts";
+import { checkSession, currentSession, keepSession } from "./credential.ts";
 
 export type {
   Action,
@@ -86,10 +87,6 @@ export class ApiError extends Error {
 
 const base = "/api/v1";
 
-/** sessionEvents sends "check" when a response suggests that the session may have ended. */
-export const sessionEvents = new EventTarget();
-export const checkSession = () => sessionEvents.dispatchEvent(new Event("check"));
-
 export function query(params: Record<string, string | number | boolean | undefined>): string {
   const given = Object.entries(params).filter(([, v]) => v !== undefined && v !== "" && v !== false);
   const text = new URLSearchParams(given.map(([k, v]) => [k, String(v)])).toString();
@@ -103,14 +100,16 @@ async function failure(answer: Response): Promise<ApiError> {
 }
 
 async function request(path: string, init?: RequestInit): Promise<Response> {
+  const session = currentSession();
+  const headers = { ...init?.headers, ...(session && { "X-K8s4r-Session": session }) };
   let answer: Response;
   try {
-    answer = await fetch(base + path, { credentials: "same-origin", ...init });
+    answer = await fetch(base + path, { credentials: "same-origin", ...init, headers });
   } catch (err) {
     if (init?.signal?.aborted) throw err;
     throw new ApiError(0, "Unreachable", "the console cannot be reached; check that it is running");
   }
-  if (answer.status === 401 && path !== "/me") checkSession();
+  if (answer.status === 401 && path !== "/me" && path !== "/session") checkSession();
   if (!answer.ok) throw await failure(answer);
   return answer;
 }
@@ -118,11 +117,10 @@ async function request(path: string, init?: RequestInit): Promise<Response> {
 const get = async <Name extends keyof operations>(path: string, signal?: AbortSignal): Promise<Answer<Name>> =>
   (await request(path, { signal })).json();
 
-// The server accepts changes only with this header, which other sites cannot set.
 const send = <Body>(method: string, path: string, body?: Body) =>
   request(path, {
     method,
-    headers: { "Content-Type": "application/json", "X-K8s4r-Csrf": "1" },
+    headers: { "Content-Type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
 
@@ -131,8 +129,10 @@ const address = (kind: Kind, namespace: string, name: string) =>
 
 export const api = {
   me: () => get<"whoami">("/me"),
-  signIn: (token: string) => send<TokenInBody>("POST", "/session", { token }),
-  signOut: () => send("DELETE", "/session"),
+  signIn: async (by: SignInBody) => {
+    const answer: Answer<"sign-in"> = await (await send<SignInBody>("POST", "/session", by)).json();
+    keepSession(answer.session);
+  },
   overview: (namespace: string, signal?: AbortSignal) => get<"overview">(`/overview${query({ namespace })}`, signal),
   list: (kind: Kind, q: Query, part: Part, signal?: AbortSignal) =>
     get<"list-objects">(`/objects/${kind}${query({ ...q, ...part })}`, signal),
@@ -162,10 +162,10 @@ export type LogOf =
   | { kind: "tasks"; namespace: string; name: string; attempt?: number }
   | { kind: "pods"; namespace: string; name: string; container?: string };
 
-export function logAddress(of: LogOf, options: { tail?: number; follow?: boolean } = {}): string {
+function logPath(of: LogOf, options: { tail?: number; follow?: boolean } = {}): string {
   const which = of.kind === "tasks" ? { attempt: of.attempt } : { container: of.container };
   const path = `/${of.kind}/${encodeURIComponent(of.namespace)}/${encodeURIComponent(of.name)}/logs`;
-  return base + path + query({ ...which, ...options });
+  return path + query({ ...which, ...options });
 }
 
 /** Reads a log chunk by chunk until it ends. A followed log ends with its task. */
@@ -175,7 +175,7 @@ export async function readLog(
   piece: (bytes: Uint8Array) => void,
 ) {
   const { signal, ...rest } = options;
-  const answer = await request(logAddress(of, rest).slice(base.length), { signal });
+  const answer = await request(logPath(of, rest), { signal });
   const reader = answer.body?.getReader();
   for (;;) {
     const part = await reader?.read();
@@ -184,10 +184,17 @@ export async function readLog(
   }
 }
 
-export const eventsAddress = (since: string) => `${base}/events${query({ since } satisfies Asked<"events">)}`;
+/** readLogText returns what a log has so far. */
+export const readLogText = async (of: LogOf): Promise<Blob> => (await request(logPath(of))).blob();
 
-/** Decodes the data of each event type. */
+/** openEvents opens the event stream after the event with the id `since`. */
+export async function openEvents(since: string): Promise<ReadableStream<Uint8Array>> {
+  const answer = await request(`/events${query({ since } satisfies Asked<"events">)}`);
+  return answer.body ?? new ReadableStream();
+}
+
+/** decodeEvent decodes the data of each event type. */
 export const decodeEvent = {
-  hello: (event: MessageEvent<string>): Hello => JSON.parse(event.data),
-  change: (event: MessageEvent<string>): Change => JSON.parse(event.data),
+  hello: (data: string): Hello => JSON.parse(data),
+  change: (data: string): Change => JSON.parse(data),
 };

@@ -1,10 +1,11 @@
-import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
-import { type ApiError, api, type Me, sessionEvents } from "./api.ts";
+import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useRef, useState } from "react";
+import { type ApiError, api, type Me } from "./api.ts";
+import { sessionEvents, wantSession } from "./credential.ts";
 import { beginAt } from "./data/live.ts";
-import { type Route, routeOf, usePath } from "./data/route.ts";
+import { navigate, type Route, routeOf, usePath } from "./data/route.ts";
 import { ListPage } from "./pages/ListPage.tsx";
 import { OverviewPage } from "./pages/OverviewPage.tsx";
-import { SignInPage } from "./pages/SignInPage.tsx";
+import { SignInDialog, SignInPage } from "./pages/SignInPage.tsx";
 import { Shell } from "./Shell.tsx";
 import { Session } from "./session.tsx";
 import { Empty, ErrorNote, Loading } from "./ui/basics.tsx";
@@ -12,33 +13,58 @@ import { Empty, ErrorNote, Loading } from "./ui/basics.tsx";
 const ObjectPage = lazy(() => import("./pages/ObjectPage.tsx"));
 const HistoryPage = lazy(() => import("./pages/HistoryPage.tsx"));
 
-type Who = { me?: Me; error?: ApiError };
+/** Who is the signed-in user. If ended, the user must sign in again and still sees the pages. */
+type Who = { me?: Me; error?: ApiError; ended?: boolean };
+
+/** redeemLink signs in with the one-time code in the address, if there is one, and removes it there. */
+async function redeemLink() {
+  if (location.pathname !== "/signin") return;
+  const code = new URLSearchParams(location.search).get("code");
+  navigate("/", "replace");
+  if (code) await api.signIn({ code });
+}
 
 export function App() {
   const [who, setWho] = useState<Who>({});
+  const [linkError, setLinkError] = useState<ApiError>();
+  const user = useRef<string>(undefined);
+  const turn = useRef(0);
   const load = useCallback(() => {
+    const mine = ++turn.current;
     api.me().then(
       (me) => {
+        if (mine !== turn.current) return;
+        if (user.current !== undefined && user.current !== me.user) return location.reload(); // what another user sees
+        user.current = me.user;
         beginAt(me.position);
         setWho({ me });
       },
-      // The pages stay while the server is unreachable for a moment, but not after the session has ended.
-      (error) => setWho((was) => (was.me && error.code !== 401 ? was : { error })),
+      (error) => {
+        if (mine !== turn.current) return;
+        if (error.code === 401) wantSession();
+        // The pages stay while the server is unreachable for a moment, and until the user has signed in again.
+        setWho((was) => (was.me ? { me: was.me, ended: error.code === 401 } : { error }));
+      },
     );
   }, []);
   useEffect(() => {
-    load();
+    redeemLink().catch(setLinkError).then(load);
     sessionEvents.addEventListener("check", load);
-    return () => sessionEvents.removeEventListener("check", load);
+    sessionEvents.addEventListener("changed", load);
+    return () => {
+      sessionEvents.removeEventListener("check", load);
+      sessionEvents.removeEventListener("changed", load);
+    };
   }, [load]);
-  if (who.error?.code === 401) return <SignInPage done={load} />;
+  if (who.error?.code === 401) return <SignInPage error={linkError} />;
   if (who.error) return <ErrorNote error={who.error} retry={load} />;
   if (!who.me) return <Loading />;
   return (
     <Session value={who.me}>
-      <Shell signedOut={load}>
+      <Shell>
         <Pages />
       </Shell>
+      {who.ended && <SignInDialog close={() => setWho({ me: who.me })} />}
     </Session>
   );
 }

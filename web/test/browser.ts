@@ -58,6 +58,11 @@ export async function signIn(page: Page, base: string) {
   await page.getByRole("heading", { name: "Overview" }).waitFor();
 }
 
+/** session returns the header with the session of a page. */
+const session = async (page: Page) => ({
+  "X-K8s4r-Session": await page.evaluate(() => sessionStorage.getItem("k8s4r-session") ?? ""),
+});
+
 export async function openConsole(): Promise<Console> {
   const { base, stop } = await serve();
   const browser: Browser = await chromium.launch({
@@ -78,7 +83,11 @@ export async function openConsole(): Promise<Console> {
       await settled(page);
     },
     rows: async (kind, query = "") =>
-      (await (await page.request.get(`${base}/api/v1/objects/${kind}?${query}`)).json()).items,
+      (
+        await (
+          await page.request.get(`${base}/api/v1/objects/${kind}?${query}`, { headers: await session(page) })
+        ).json()
+      ).items,
     faults: () => faults.splice(0),
     another: () => context.newPage(),
     close: async () => {

@@ -2,7 +2,7 @@
 // pages.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
-import type { ActionsInBody, Change, Hello, operations, Status, TokenInBody } from "../src/api.gen.ts";
+import type { ActionsInBody, Change, Hello, operations, SignInBody, Status } from "../src/api.gen.ts";
 import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
 import { attemptsOf, detailOf, graphOf, makeSampleData, type SampleData, timelineOf, whyOf } from "./sampleData.ts";
@@ -34,7 +34,6 @@ function json(res: ServerResponse, body: unknown, code = 200) {
 const answers = <Name extends keyof operations>(res: ServerResponse, body: Answer<Name>) => json(res, body);
 
 async function bodyOf<Body>(req: IncomingMessage): Promise<Partial<Body>> {
-  if (req.headers["x-k8s4r-csrf"] !== "1") throw new Refused(403, "Forbidden", "the header X-K8s4r-Csrf is missing");
   let text = "";
   for await (const chunk of req) text += chunk;
   return JSON.parse(text || "{}");
@@ -163,7 +162,11 @@ function events({ sample, req, res }: Call) {
   const listener = (change: Change) =>
     res.write(`id: ${change.seq}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`);
   sample.listeners.add(listener);
-  req.on("close", () => sample.listeners.delete(listener));
+  const timer = setInterval(() => sessions.size || res.destroy(), 100); // a stream ends with its session
+  req.on("close", () => {
+    clearInterval(timer);
+    sample.listeners.delete(listener);
+  });
 }
 
 function history({ sample, res, path, q }: Call) {
@@ -213,15 +216,21 @@ function history({ sample, res, path, q }: Call) {
   }
 }
 
+// Sessions that POST /session returned and DELETE, which only this fake has, did not end.
+const sessions = new Set<string>();
+
 async function session({ req, res }: Call) {
-  const { token = "" } = await bodyOf<TokenInBody>(req);
-  if (req.method === "POST" && (!token || token === "wrong"))
-    throw new Refused(401, "Unauthorized", "the API server does not know this token");
-  const cookie =
-    req.method === "POST"
-      ? "k8s4r-session=fake; HttpOnly; SameSite=Strict; Path=/"
-      : "k8s4r-session=; Max-Age=0; Path=/";
-  res.writeHead(204, { "Set-Cookie": cookie }).end();
+  if (req.method === "DELETE") {
+    sessions.clear();
+    res.writeHead(204).end();
+    return;
+  }
+  const { token = "", code = "" } = await bodyOf<SignInBody>(req);
+  if (code ? code !== "made-up" : !token || token === "wrong")
+    throw new Refused(401, "Unauthorized", code ? "the code was used" : "the API server does not know this token");
+  const made = `made-up-${sessions.size}-${Date.now()}`;
+  sessions.add(made);
+  answers<"sign-in">(res, { session: made, until: new Date(Date.now() + 3_600_000).toISOString() });
 }
 
 const me = ({ sample, res }: Call) =>
@@ -237,7 +246,7 @@ const me = ({ sample, res }: Call) =>
 async function answer(call: Call) {
   const [first] = call.path;
   if (first === "session") return session(call);
-  if (!/k8s4r-session=fake/.test(call.req.headers.cookie ?? ""))
+  if (!sessions.has(String(call.req.headers["x-k8s4r-session"])))
     throw new Refused(401, "Unauthorized", "sign in first");
   if (first === "me") return me(call);
   if (first === "overview") return overview(call);

@@ -85,8 +85,7 @@ it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {
 });
 
 it("sign-in", async () => {
-  await at.page.context().clearCookies();
-  await at.page.goto(at.base);
+  await at.page.getByRole("button", { name: "Sign out" }).click();
   await at.page.getByLabel("Token").waitFor();
   expect(await faultsOfAxe()).toEqual([]);
   if (shots) await at.page.screenshot({ path: `${shots}/sign-in.png` });

@@ -141,13 +141,61 @@ describe("live", () => {
 });
 
 describe("a session", () => {
-  it("that has ended leads to the sign-in page, which reports a wrong token", async () => {
+  const end = () => at.page.request.delete(`${at.base}/api/v1/session`);
+
+  it("that has ended is replaced without losing what the page shows", async () => {
+    await open("/jobs?ns=field&sort=name");
+    await line("patrol-02").click({ modifiers: ["Control"] });
+    await end();
+    const dialog = at.page.getByRole("dialog", { name: "Sign in again" });
+    await dialog.waitFor(); // the event stream has ended
+    expect(await line("patrol-02").count()).toBe(1);
+    await dialog.getByLabel("Token").fill("wrong");
+    await dialog.getByRole("button", { name: "Sign in" }).click();
+    await dialog.getByRole("alert").getByText("the API server does not know this token").waitFor();
+    await dialog.getByRole("button", { name: "Not now" }).click();
+    await at.page.getByText("signed out").waitFor();
+    await at.page.getByRole("button", { name: "Sign in again" }).click();
+    await dialog.getByLabel("Token").fill("made-up");
+    await dialog.getByRole("button", { name: "Sign in" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await at.page.locator(".live.live").waitFor();
+    expect(await selected()).toBe(1);
+  });
+
+  it("continues a log where the user signs in again", async () => {
+    const [task] = await at.rows("tasks", "state=running&flow=inspection");
+    await open(`/tasks/default/${task?.name}`);
+    await expect.poll(() => at.page.locator(".xterm-rows").textContent()).toMatch(/cell 300/);
+    await end();
+    await at.page.getByLabel("Token").fill("made-up");
+    await at.page.getByRole("dialog").getByRole("button", { name: "Sign in" }).click();
+    await at.page.getByRole("dialog").waitFor({ state: "detached" });
+    const saved = at.page.waitForEvent("download");
+    await at.page.getByRole("button", { name: "Save as text" }).click();
+    expect((await saved).suggestedFilename()).toBe(`${task?.name}.log`);
+  });
+
+  it("is handed to new tabs, and signing out ends it in all of them", async () => {
     await open("/jobs");
-    await at.page.context().clearCookies();
-    await at.page.getByRole("button", { name: "failed", exact: true }).click();
-    await at.page.getByLabel("Token").fill("wrong");
-    await at.page.getByRole("button", { name: "Sign in" }).click();
-    await at.page.getByRole("alert").getByText("the API server does not know this token").waitFor();
+    const other = await at.another();
+    await other.goto(`${at.base}/robots`);
+    await settled(other);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await other.getByLabel("Token").waitFor();
+    await at.page.getByLabel("Token").waitFor();
+    await other.close();
     await signIn(at.page, at.base);
+  });
+
+  it("begins with the link, whose code leaves the address", async () => {
+    await at.page.getByRole("button", { name: "Sign out" }).click();
+    await at.page.getByLabel("Token").waitFor();
+    await at.page.goto(`${at.base}/signin?code=used`);
+    await at.page.getByRole("alert").getByText("the code was used").waitFor();
+    await at.page.goto(`${at.base}/signin?code=made-up`);
+    await at.page.getByRole("heading", { name: "Overview" }).waitFor();
+    expect(at.page.url()).toBe(`${at.base}/`);
+    expect(await at.page.context().cookies()).toEqual([]);
   });
 });

@@ -1,16 +1,18 @@
 // The only event stream of this tab. Changes are delivered once per frame or less often: ten updates a
 // second look live, and scrolling needs the other frames.
-import { api, type Change, checkSession, decodeEvent, eventsAddress } from "../api.ts";
+import { ApiError, api, type Change, decodeEvent, openEvents } from "../api.ts";
+import { currentSession, otherSessionThan, sessionEvents } from "../credential.ts";
+import { readEvents, type ServerEvent } from "./sse.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
-export type Connection = "connecting" | "live" | "broken";
+/** Connection is "ended" while the user must sign in again. */
+export type Connection = "connecting" | "live" | "broken" | "ended";
 
 const readers = new Set<Reader>();
 const watchers = new Set<() => void>();
-let source: EventSource | undefined;
+let following = false;
 let connection: Connection = "connecting";
 let last = "";
-let retrying = false;
 let waiting: Change[] = [];
 let retry = 0;
 let flushed = 0;
@@ -60,42 +62,46 @@ async function loadMassChange(many: Change) {
   }
 }
 
-function receive(event: MessageEvent<string>) {
-  last = event.lastEventId || last;
-  const change = decodeEvent.change(event);
-  change.refresh ? void loadMassChange(change) : enqueueChange(change);
-}
-
 function reloadReaders() {
   waiting = [];
   for (const reader of readers) reader.resync();
 }
 
-function resync(event: MessageEvent<string>) {
-  last = event.lastEventId || last;
-  reloadReaders();
-}
-
-function open() {
-  retrying = false;
-  source = new EventSource(eventsAddress(last));
-  source.addEventListener("hello", (event) => {
-    last ||= decodeEvent.hello(event).since;
+function receive({ id, event, data }: ServerEvent) {
+  if (event === "hello") {
+    last ||= decodeEvent.hello(data).since;
     retry = 0;
     setConnection("live");
-  });
-  source.addEventListener("change", receive);
-  source.addEventListener("resync", resync);
-  source.onerror = () => {
-    setConnection("broken");
-    // The browser reconnects by itself unless the response was not a stream.
-    if (source?.readyState !== EventSource.CLOSED) return;
-    source = undefined;
-    checkSession();
-    retrying = true;
-    setTimeout(open, Math.min(30_000, 500 * 2 ** retry++));
-  };
+  }
+  last = id || last;
+  if (event === "resync") reloadReaders();
+  if (event !== "change") return;
+  const change = decodeEvent.change(data);
+  change.refresh ? void loadMassChange(change) : enqueueChange(change);
 }
+
+// The server ends the stream with the session. It continues after the last event once the user has signed in
+// again, or after a pause if the server cannot be reached.
+async function follow() {
+  following = true;
+  for (;;) {
+    const session = currentSession();
+    try {
+      await readEvents(await openEvents(last), receive);
+    } catch (err) {
+      if (err instanceof ApiError && err.code === 401) {
+        setConnection("ended");
+        await otherSessionThan(session);
+        continue;
+      }
+    }
+    setConnection("broken");
+    await new Promise((again) => setTimeout(again, Math.min(30_000, 500 * 2 ** retry++)));
+  }
+}
+
+// What was loaded in vain with the session that has ended is loaded again.
+sessionEvents.addEventListener("changed", reloadReaders);
 
 /**
  * beginAt sets the position of the stream before anything was loaded. Changes between loading a list and
@@ -111,7 +117,7 @@ export function beginAt(position: string) {
  */
 export function listen(reader: Reader): () => void {
   readers.add(reader);
-  if (!source && !retrying) open();
+  if (!following) void follow();
   return () => readers.delete(reader);
 }
 

@@ -1,10 +1,12 @@
 // The log of an attempt or a container in a terminal, with colors and fast scrolling through megabytes.
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import type { Attempt } from "../api.ts";
-import { type LogOf, logAddress } from "../api.ts";
+import { type ApiError, type LogOf, readLogText } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 import "@xterm/xterm/css/xterm.css";
+
+const kept = 60_000; // ms, until the browser has certainly begun to save
 
 type Props = { of: LogOf; attempts?: Attempt[]; live: boolean; children?: ReactNode };
 
@@ -63,12 +65,22 @@ export default function LogView({ of, attempts, live, children }: Props) {
         <label>
           <input type="checkbox" checked={follow} onChange={(event) => doFollow(event.target.checked)} /> Follow
         </label>
-        <a href={logAddress(which)} target="_blank" rel="noreferrer">
-          As text
-        </a>
+        <button type="button" onClick={() => saveLog(which).catch((error: ApiError) => setState(error.message))}>
+          Save as text
+        </button>
         <span role="status">{state}</span>
       </div>
       <div ref={place} className="screen" />
     </div>
   );
+}
+
+// A link could not send the session, so the text is loaded first.
+async function saveLog(of: LogOf) {
+  const address = URL.createObjectURL(await readLogText(of));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = `${of.name}.log`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), kept);
 }

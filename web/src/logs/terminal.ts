@@ -2,6 +2,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { SearchAddon } from "@xterm/addon-search";
 import { Terminal as XTerm } from "@xterm/xterm";
 import { ApiError, type LogOf, readLog } from "../api.ts";
+import { currentSession, otherSessionThan } from "../credential.ts";
 import { cssColor } from "../ui/theme.ts";
 
 const kept = 50_000; // lines
@@ -93,6 +94,7 @@ async function read(
     // A broken stream is read again from the start of its tail, so the old lines are removed.
     term.reset();
     let any = false;
+    const session = currentSession();
     try {
       say("reading");
       await readLog(of, { tail, follow: live, signal }, (bytes) => {
@@ -104,12 +106,16 @@ async function read(
       return;
     } catch (err) {
       if (signal.aborted) return;
-      if (err instanceof ApiError && err.code !== 0) {
+      if (err instanceof ApiError && err.code === 401) {
+        say(err.message);
+        await otherSessionThan(session);
+      } else if (err instanceof ApiError && err.code !== 0) {
         say(err.message);
         return;
+      } else {
+        say("the stream broke, trying again");
+        await new Promise((again) => setTimeout(again, pause));
       }
-      say("the stream broke, trying again");
-      await new Promise((again) => setTimeout(again, pause));
       if (signal.aborted) return;
     }
   }

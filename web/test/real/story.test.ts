@@ -1,6 +1,8 @@
 // What a user does with the console of a real `k8s4r up` (hack/console-story), from the sign-in link to the
 // logs of real processes.
 import { execFileSync } from "node:child_process";
+import { createServer, type IncomingHttpHeaders } from "node:http";
+import type { AddressInfo } from "node:net";
 import { type BrowserContext, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { flags, settled, signIn, watch } from "../browser.ts";
@@ -47,6 +49,17 @@ beforeAll(async () => {
   await page.getByRole("heading", { name: "Overview" }).waitFor();
 });
 afterAll(() => context.browser()?.close());
+
+/** otherPort serves an empty page at another port of the console's host and returns what it has received. */
+async function otherPort() {
+  const received: IncomingHttpHeaders[] = [];
+  const server = createServer((req, res) => {
+    received.push(req.headers);
+    res.setHeader("Content-Type", "text/html").end("<title>other</title>");
+  });
+  await new Promise<void>((ready) => server.listen(0, "127.0.0.1", ready));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, received, close: () => server.close() };
+}
 
 const state = (name: string) => page.locator(".step", { hasText: name }).locator(".state");
 
@@ -110,6 +123,42 @@ describe("a real system", () => {
     await expect.poll(phase).toBe("running");
     await page.keyboard.press("Escape");
     expect(faults).toEqual([]);
+  });
+
+  it("gives a page at another port of its host nothing", async () => {
+    const other = await otherPort();
+    const tab = await context.newPage();
+    await tab.goto(other.url);
+    const got = await tab.evaluate(async (console: string) => {
+      const tries: [string, RequestInit][] = [
+        ["/api/v1/me", { credentials: "include" }],
+        ["/api/v1/me", { credentials: "include", headers: { "X-K8s4r-Session": "x" } }],
+        ["/api/v1/events", { credentials: "include" }],
+        ["/api/v1/actions", { method: "POST", body: "{}", credentials: "include" }],
+      ];
+      const outcomes = await Promise.all(
+        tries.map(([path, init]) =>
+          fetch(console + path, init).then(
+            (answer) => `read ${path}: ${answer.status}`,
+            () => "nothing",
+          ),
+        ),
+      );
+      return [...outcomes, `cookie ${document.cookie}`, `${sessionStorage.length} in the storage`];
+    }, base);
+    expect(got).toEqual(["nothing", "nothing", "nothing", "nothing", "cookie ", "0 in the storage"]);
+    expect(other.received.length).toBeGreaterThan(0);
+    for (const headers of other.received) {
+      expect([headers.cookie, headers.authorization, headers["x-k8s4r-session"]]).toEqual([
+        undefined,
+        undefined,
+        undefined,
+      ]);
+    }
+    expect(await context.cookies()).toEqual([]);
+    faults.splice(0); // the browser reports the requests that it has refused
+    await tab.close();
+    other.close();
   });
 
   it("keeps in the archive what is gone", async () => {
