@@ -47,7 +47,7 @@ func TestChart_InstallsAWorkingSystem(t *testing.T) {
 		"upgrade", "--install", "k8s4r", chart, "--namespace", namespace,
 		"--take-ownership", // of the definitions that every embedded cluster has
 		"--set", "server.mqttURL=" + s.MQTTURL, "--set", "server.extraArgs={--allow-anonymous-agents}", "--set", "manager.webhook=false",
-		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet", "--set", "console.enabled=true",
+		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet", "--set", "console.enabled=true,console.publicURL=https://console.example.com",
 	}
 	for range 2 { // the second is an upgrade
 		if out, err := s.helm(install...); err != nil {
@@ -113,6 +113,7 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 		{"replicas below none", namespace, broker + ",manager.replicas=-1", "/manager/replicas"},
 		{"neither auto nor manual", namespace, broker + ",manager.approveRobots=never", "/manager/approveRobots"},
 		{"an archive of a file that no other Pod has", namespace, broker + ",console.archive=sqlite:/history.db", "/console/archive"},
+		{"a console below a path", namespace, broker + ",console.publicURL=https://example.com/console", "/console/publicURL"},
 		{"two that publish under one name", namespace, broker + ",console.enabled=true,console.extraArgs={--mqtt-url=mqtts://b:8883}", "set console.replicas=1"},
 		{"a namespace that cannot be", namespace, broker + ",manager.watchNamespaces={A_}", "/manager/watchNamespaces/0"},
 	} {

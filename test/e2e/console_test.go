@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,22 +23,16 @@ import (
 
 // browser sends requests to the console as one user.
 type browser struct {
-	t     *testing.T
-	at    string
-	token string // empty: by cookie, or without credentials
+	t       *testing.T
+	at      string
+	token   string // empty: by session, or without credentials
+	session string
 	http.Client
 }
 
 func (s *system) browser(t *testing.T, token string) *browser {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &browser{t: t, at: s.ConsoleURL, token: token}
-	b.Jar = jar
-	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return b
+	return &browser{t: t, at: s.ConsoleURL, token: token}
 }
 
 // ask sends a request, and returns the code and the body of the answer.
@@ -68,6 +61,9 @@ func (b *browser) open(ctx context.Context, method, path string, body any, heade
 	r.Header.Set("Content-Type", "application/json")
 	if b.token != "" {
 		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	if b.session != "" {
+		r.Header.Set("X-K8s4r-Session", b.session)
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -122,7 +118,7 @@ func (b *browser) act(action, kind string, dryRun bool, names ...string) acted {
 	for _, n := range names {
 		items = append(items, map[string]string{"kind": kind, "namespace": "default", "name": n})
 	}
-	code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": action, "items": items, "dryRun": dryRun}, "X-K8s4r-Csrf", "1")
+	code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": action, "items": items, "dryRun": dryRun})
 	var out acted
 	if err := json.Unmarshal([]byte(text), &out); code != http.StatusOK || err != nil {
 		b.t.Fatalf("%s %s: %d %.500s", action, names, code, text)
@@ -185,22 +181,32 @@ func readEvents(t *testing.T, from io.Reader, each func(consoleEvent) (more bool
 	}
 }
 
-var link = regexp.MustCompile(`http://\S+/signin\?code=\w+`)
+var link = regexp.MustCompile(`http://\S+/signin\?code=(\w+)`)
+
+// code returns the one-time code of the link that up has printed.
+func (s *system) code(t *testing.T) (code string) {
+	t.Helper()
+	testkit.EventuallyNoError(t, 10*time.Second, "the link to sign in", func() error {
+		found := link.FindStringSubmatch(s.OutputTail())
+		if found == nil {
+			return fmt.Errorf("not in:\n%s", s.OutputTail())
+		}
+		code = found[1]
+		return nil
+	})
+	return code
+}
 
 // signedIn is a browser that has opened the link which up has printed.
 func (s *system) signedIn(t *testing.T) *browser {
 	t.Helper()
-	var address string
-	testkit.EventuallyNoError(t, 10*time.Second, "the link to sign in", func() error {
-		if address = link.FindString(s.OutputTail()); address == "" {
-			return fmt.Errorf("not in:\n%s", s.OutputTail())
-		}
-		return nil
-	})
 	b := s.browser(t, "")
-	if code, text := b.ask(http.MethodGet, strings.TrimPrefix(address, s.ConsoleURL), nil); code != http.StatusSeeOther {
+	code, text := b.ask(http.MethodPost, "/api/v1/session", map[string]string{"code": s.code(t)})
+	var in struct{ Session string }
+	if err := json.Unmarshal([]byte(text), &in); code != http.StatusOK || err != nil || in.Session == "" {
 		t.Fatalf("the link: %d %s", code, text)
 	}
+	b.session = in.Session
 	return b
 }
 
@@ -217,12 +223,8 @@ func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
 	if b.get("/api/v1/me", &me); me.User != "system:serviceaccount:k8s4r-system:k8s4r-operator" || !me.Archive {
 		t.Errorf("me: %+v", me)
 	}
-	again := s.browser(t, "")
-	if answer := again.open(t.Context(), http.MethodGet, strings.TrimPrefix(link.FindString(s.OutputTail()), s.ConsoleURL), nil); answer.Header.Get("Location") != "/signin-failed" {
-		t.Errorf("the link works twice: %v", answer.Header)
-	}
-	if code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": "delete", "items": []any{map[string]string{"kind": "jobs", "namespace": "default", "name": "x"}}}); code != http.StatusBadRequest || !strings.Contains(text, "X-K8s4r-Csrf") {
-		t.Errorf("a change by cookie alone: %d %s", code, text)
+	if code, text := s.browser(t, "").ask(http.MethodPost, "/api/v1/session", map[string]string{"code": s.code(t)}); code != http.StatusUnauthorized {
+		t.Errorf("the link works twice: %d %s", code, text)
 	}
 
 	// It may run before the stream is followed: a reader that loads the lists and follows from an earlier event gets it.

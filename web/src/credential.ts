@@ -47,7 +47,7 @@ function receive(message: Message) {
   const mine = currentSession();
   if ("signedOut" in message) forget();
   else if ("session" in message) wanted && message.session !== mine && replaceSession(message.session);
-  // A tab whose own session has ended does not answer: two of them would exchange theirs for ever.
+  // A tab whose own session has ended does not answer: two of them would exchange theirs without end.
   else if (mine && !wanted && message.wantedInsteadOf !== mine) post({ session: mine });
 }
 

@@ -100,7 +100,7 @@ async function follow() {
   }
 }
 
-// What was loaded in vain with the session that has ended is loaded again.
+// What could not be loaded with the session that has ended is loaded again.
 sessionEvents.addEventListener("changed", reloadReaders);
 
 /**
