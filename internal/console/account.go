@@ -43,7 +43,7 @@ func (s *Server) registerSession(api huma.API) {
 	addRead(s, api, "/me", "whoami", "The caller, and the namespaces that the caller can see", s.getMe)
 	huma.Register(api, huma.Operation{
 		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Sign in: exchange a token or a one-time code for a session of at most an hour",
-		Security: []map[string][]string{}, Errors: []int{400, 401, 403, 503},
+		Security: []map[string][]string{}, Errors: []int{400, 401, 403, 421, 503},
 	}, func(ctx context.Context, in *body[signInBody]) (*body[session], error) {
 		out, err := s.signIn(ctx, in.Body)
 		if err != nil {

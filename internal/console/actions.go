@@ -61,7 +61,7 @@ type action struct {
 
 func (s *Server) registerActions(api huma.API) {
 	huma.Register(api, huma.Operation{
-		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Apply an action to objects, or report what it would do", Errors: []int{400, 401, 503},
+		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Apply an action to objects, or report what it would do", Errors: []int{400, 401, 403, 421, 503},
 	}, func(ctx context.Context, in *actionsIn) (*body[actionsOut], error) {
 		out, err := s.postActions(ctx, in)
 		if err != nil {

@@ -95,7 +95,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 
 // addRead registers a read-only operation.
 func addRead[I, O any](s *Server, api huma.API, path, id, summary string, answer func(context.Context, *I) (*O, error)) {
-	huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 503}},
+	huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 421, 503}},
 		func(ctx context.Context, in *I) (*body[O], error) {
 			out, err := answer(ctx, in)
 			if err != nil {

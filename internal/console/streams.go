@@ -59,7 +59,7 @@ func (s *Server) registerStreams(api huma.API) {
 // starts, so that its error is returned as a Status.
 func addStream[I any](s *Server, api huma.API, path, id, summary, content string, schema *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
 	op := huma.Operation{
-		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 502, 503},
+		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 421, 502, 503},
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: schema}}}},
 	}
 	huma.Register(api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
