@@ -59,7 +59,7 @@ export async function signIn(page: Page, base: string) {
 }
 
 /** session returns the header with the session of a page. */
-const session = async (page: Page) => ({
+export const session = async (page: Page) => ({
   "X-K8s4r-Session": await page.evaluate(() => sessionStorage.getItem("k8s4r-session") ?? ""),
 });
 

@@ -1,7 +1,7 @@
 // How pages show why tasks and jobs are waiting. It has its own generated data, because other tests cancel
 // jobs.
 import { describe, expect, it } from "vitest";
-import { changeableConsole, settled } from "./browser.ts";
+import { changeableConsole, session, settled } from "./browser.ts";
 
 const at = changeableConsole();
 const open = (path: string) => at.open(path);
@@ -9,9 +9,10 @@ const open = (path: string) => at.open(path);
 describe("why something waits", () => {
   const why = () => at.page.getByRole("group", { name: "Why" });
   const lacks = () => why().getByRole("list", { name: "Why robots were rejected" });
-  const act = (action: string, kind: string, namespace: string, name: string) =>
+  const act = async (action: string, kind: string, namespace: string, name: string) =>
     at.page.request.post(`${at.base}/api/v1/actions`, {
-      headers: { "X-K8s4r-Csrf": "1" },
+      headers: await session(at.page),
+      failOnStatusCode: true,
       data: { action, items: [{ kind, namespace, name }] },
     });
   /** tabsAt returns the vertical position of the tabs, or undefined before they are shown. */
