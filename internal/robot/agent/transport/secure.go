@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
@@ -26,8 +27,18 @@ type Credential interface {
 	MQTTURL() string
 }
 
-// dialBroker opens the connection below MQTT.
+// dialBroker opens the connection below MQTT. The client writes a packet in several parts, and
+// locks only a connection that has a lock: packets of several goroutines would be mixed up.
 func (l *Connection) dialBroker(ctx context.Context) (net.Conn, error) {
+	conn, err := l.dialTransport(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return packets.NewThreadSafeConn(conn), nil
+}
+
+// dialTransport opens a TLS connection, or a TCP connection to a broker without TLS.
+func (l *Connection) dialTransport(ctx context.Context) (net.Conn, error) {
 	broker := l.broker.Load()
 	switch {
 	case l.config.Credential != nil:
