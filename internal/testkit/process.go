@@ -97,8 +97,13 @@ type Mosquitto struct {
 	Addr string
 }
 
-// NewMosquitto starts a broker on a free local port.
+// NewMosquitto starts a broker without TLS on a free local port.
 func NewMosquitto(t testing.TB) *Mosquitto {
+	t.Helper()
+	return startMosquitto(t, "allow_anonymous true\n")
+}
+
+func startMosquitto(t testing.TB, settings string) *Mosquitto {
 	t.Helper()
 	bin, err := exec.LookPath("mosquitto")
 	if err != nil {
@@ -107,7 +112,7 @@ func NewMosquitto(t testing.TB) *Mosquitto {
 	addr := FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(t.TempDir(), "mosquitto.conf")
-	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\npersistence false\n", port)
+	text := fmt.Sprintf("listener %s 127.0.0.1\npersistence false\n%s", port, settings)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ type Up struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// Server is the URL of the API server. It does not change at a restart.
 	Server string `json:"server"`
-	// MQTTURL is the URL of the embedded or the configured broker. It does not change at a
-	// restart.
+	// MQTTURL is the URL of the broker without TLS: of the embedded one of StartLegacyUp, or of the
+	// configured one. It does not change at a restart.
 	MQTTURL string `json:"mqttURL"`
 	// MQTTSURL is the URL of the embedded broker for authenticated agents, and JoinURL the
 	// one where agents join. Both do not change at a restart.
@@ -42,32 +42,32 @@ type Up struct {
 	// ConsoleURL is the URL of the console. It does not change at a restart.
 	ConsoleURL string `json:"consoleURL"`
 
-	t      testing.TB
-	args   []string
-	strict bool
-	uid    uint32 // 0 means the user of the test
-	cmd    *exec.Cmd
-	exited chan error
-	out    *tail
+	t             testing.TB
+	args          []string
+	acceptsLegacy bool   // and anonymous agents
+	uid           uint32 // 0 means the user of the test
+	cmd           *exec.Cmd
+	exited        chan error
+	out           *tail
 }
 
 // StartUp starts `k8s4r up` with free ports and its own directory, waits until it is ready, and
-// stops it when the test ends. Flags in args override the defaults.
+// stops it when the test ends. Robots need a certificate (JoinFlags, JoinRobot). Flags in args
+// override the defaults.
 func StartUp(t testing.TB, args ...string) *Up {
 	t.Helper()
-	return StartUpAs(t, 0, args...)
+	return startUp(t, &Up{args: args})
 }
 
-// StartStrictUp is StartUp for a system that accepts only authenticated clients. StartUp also
-// accepts anonymous and legacy agents.
-func StartStrictUp(t testing.TB, args ...string) *Up {
+// StartLegacyUp is StartUp for a system that also accepts anonymous and legacy agents.
+func StartLegacyUp(t testing.TB, args ...string) *Up {
 	t.Helper()
-	return startUp(t, 0, true, args...)
+	return startUp(t, &Up{args: args, acceptsLegacy: true})
 }
 
 // legacyFlags returns the flags that accept anonymous and legacy agents.
 func (u *Up) legacyFlags() []string {
-	if u.strict {
+	if !u.acceptsLegacy {
 		return nil
 	}
 	return []string{"--allow-legacy-agents", "--allow-anonymous-agents", "--mqtt-address", "127.0.0.1:" + portOf(u.MQTTURL)}
@@ -76,10 +76,10 @@ func (u *Up) legacyFlags() []string {
 // StartUpAs is StartUp as another user, which requires root. 0 means the user of the test.
 func StartUpAs(t testing.TB, uid uint32, args ...string) *Up {
 	t.Helper()
-	return startUp(t, uid, false, args...)
+	return startUp(t, &Up{args: args, uid: uid})
 }
 
-func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
+func startUp(t testing.TB, u *Up) *Up {
 	t.Helper()
 	// It holds Unix sockets, whose paths must be short.
 	dir, err := os.MkdirTemp("", "k8s4r-")
@@ -89,12 +89,12 @@ func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
 	if err := os.Chmod(dir, 0o711); err != nil { // tasks of other users need access
 		t.Fatal(err)
 	}
-	if uid != 0 {
-		if err := os.Chown(dir, int(uid), int(uid)); err != nil {
+	if u.uid != 0 {
+		if err := os.Chown(dir, int(u.uid), int(u.uid)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	u := &Up{DataDir: dir, t: t, args: args, uid: uid, strict: strict}
+	u.DataDir, u.t = dir, t
 	t.Cleanup(func() {
 		u.Stop()
 		if t.Failed() {

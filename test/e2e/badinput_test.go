@@ -221,7 +221,7 @@ func TestServerAndAgent_IgnoreMalformedMessages(t *testing.T) {
 }
 
 func garbageOnEveryTopic(t *testing.T, args []string) {
-	s := start(t, append([]string{"--robots", "1"}, args...)...)
+	s := startLegacy(t, append([]string{"--robots", "1"}, args...)...)
 	s.awaitRobot("robot-1", string(lifecycle.RobotOnline), 30*time.Second)
 	hold := s.file("hold")
 	s.hold(hold)

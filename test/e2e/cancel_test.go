@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,18 +20,11 @@ func TestCancel_WhileRobotsAreTakingTasks(t *testing.T) {
 	s := start(t, "--robots", "0")
 	fleet := make([]*simrobot.Robot, robots)
 	for i := range fleet {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
 		run := 200 * time.Millisecond
 		if i%2 == 1 {
 			run = time.Minute // no job is over before it is canceled
 		}
-		var err error
-		fleet[i], err = simrobot.Start(ctx, simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Broker: s.MQTTURL, Run: run})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(fleet[i].Stop)
+		fleet[i] = s.simulate(simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Run: run})
 	}
 	var all errgroup.Group
 	all.SetLimit(atOnce)

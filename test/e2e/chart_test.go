@@ -38,7 +38,8 @@ func (s *system) helm(args ...string) (string, error) {
 func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	// The Pod of helm test is a process of this host, which finds its command there.
 	t.Setenv("PATH", filepath.Dir(testkit.BinaryPath(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
-	s := start(t, "--without", "manager,server,robots")
+	s := start(t, "--without", "manager,server,broker,robots")
+	broker := testkit.NewSecureMosquitto(t)
 	const namespace = "k8s4r-system"
 	if out, err := s.kubectl("label", "--overwrite", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"); err != nil {
 		t.Fatal(err, out)
@@ -46,7 +47,7 @@ func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	install := []string{
 		"upgrade", "--install", "k8s4r", chart, "--namespace", namespace,
 		"--take-ownership", // of the definitions that every embedded cluster has
-		"--set", "server.mqttURL=" + s.MQTTURL, "--set", "server.extraArgs={--allow-anonymous-agents}", "--set", "manager.webhook=false",
+		"--set", "server.mqttURL=" + broker.URL(), "--set", "manager.webhook=false",
 		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet", "--set", "console.enabled=true,console.publicURL=https://console.example.com",
 	}
 	for range 2 { // the second is an upgrade
@@ -58,9 +59,9 @@ func TestChart_InstallsAWorkingSystem(t *testing.T) {
 		t.Errorf("helm test is content though nothing runs:\n%s", out)
 	}
 	s.deployed(namespace, "k8s4r-manager")
-	s.deployed(namespace, "k8s4r-server", "--api-bind-address=127.0.0.1:0", "--log-dir="+t.TempDir())
+	s.deployed(namespace, "k8s4r-server", append(broker.ServerFlags(broker.Addr), "--log-dir="+t.TempDir())...)
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
-	agent(t, s, "r1")
+	agent(t, s, "r1", s.token("--namespace=fleet")...)
 	testkit.EventuallyNoError(t, time.Minute, "the robot is Online", func() error {
 		out, err := s.kubectl("wait", "--for=jsonpath={.status.phase}=Online", "robot/r1", "--namespace=fleet", "--timeout=1s")
 		if err != nil {

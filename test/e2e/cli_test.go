@@ -88,7 +88,7 @@ func exitCode(err error) int {
 func TestUp_UsesAnExternalClusterAndBroker(t *testing.T) {
 	t.Parallel()
 	cluster := start(t, "--without", "manager,server,broker,robots,node,console")
-	s := start(t, "--kubeconfig", cluster.Kubeconfig, "--mqtt-url", mosquitto(t), "--robots", "1")
+	s := start(t, "--kubeconfig", cluster.Kubeconfig, "--mqtt-url", mosquitto(t), "--allow-anonymous-agents", "--robots", "1")
 	s.create(jobOf("there", 2, shell("say", "echo hi")))
 	cluster.awaitJob("there", "completed", 30*time.Second)
 }

@@ -27,7 +27,8 @@ import (
 // against an API server that has had `kubectl apply --server-side -k config`.
 func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--without", "manager,server,robots,node")
+	s := start(t, "--without", "manager,server,broker,robots,node")
+	broker := testkit.NewSecureMosquitto(t)
 	if out, err := s.kubectl("apply", "--server-side", "--field-manager=k8s4r", "-k", "../../config"); err != nil {
 		t.Fatalf("apply config: %v\n%s", err, out)
 	}
@@ -36,8 +37,8 @@ func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 	for i := range 2 {
 		managers = append(managers, observe(t, "k8s4r-manager", i == 1, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0",
 			"--archive", "sqlite:"+filepath.Join(s.DataDir, "archive-of-managers")))
-		servers = append(servers, observe(t, "k8s4r-server", i == 0, "--kubeconfig", server, "--mqtt-url", s.MQTTURL, "--allow-anonymous-agents",
-			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"), "--api-bind-address", "127.0.0.1:0"))
+		servers = append(servers, observe(t, "k8s4r-server", i == 0, append(broker.ServerFlags(broker.Addr), "--kubeconfig", server,
+			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"))...))
 	}
 	testkit.EventuallyNoError(t, time.Minute, "the manager registers its webhook's authority", func() error {
 		out, err := s.kubectl("get", "validatingwebhookconfiguration", "k8s4r-jobflows", "-o", "jsonpath={.webhooks[*].clientConfig.caBundle}")
@@ -131,17 +132,38 @@ func run(t *testing.T, name string, args ...string) *program {
 	return &program{p}
 }
 
+// runControl runs a manager and a server, which has these flags for its broker. The flags in args
+// are for both.
+func runControl(t *testing.T, s *system, broker []string, args ...string) []*program {
+	t.Helper()
+	common := append([]string{"--kubeconfig", s.Kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, args...)
+	return []*program{run(t, "k8s4r-manager", common...), run(t, "k8s4r-server", slices.Concat(common, broker, []string{"--log-dir="})...)}
+}
+
 // leads reports whether the program has been elected leader since it started.
 func (p *program) leads() bool {
 	return bytes.Contains(p.ReadLog(), []byte("Successfully acquired lease"))
 }
 
-// agent starts a robot outside of `k8s4r up`.
+// agent starts a robot outside of `k8s4r up`, which joins unless it has done so before.
 func agent(t *testing.T, s *system, id string, args ...string) *program {
 	t.Helper()
-	return run(t, "k8s4r-agent", append([]string{"--robot-id", id, "--mqtt-url", s.MQTTURL,
-		"--state-dir", filepath.Join(s.DataDir, "agents", id)}, args...)...)
+	return runAgent(t, s, id, append(testkit.JoinFlags(t, s, id), args...))
 }
+
+// anonymousAgent starts a robot without a certificate.
+func anonymousAgent(t *testing.T, s *system, id string, args ...string) *program {
+	t.Helper()
+	return runAgent(t, s, id, append([]string{"--mqtt-url", s.MQTTURL}, args...))
+}
+
+func runAgent(t *testing.T, s *system, id string, args []string) *program {
+	t.Helper()
+	return run(t, "k8s4r-agent", append([]string{"--robot-id", id, "--state-dir", stateDir(s, id)}, args...)...)
+}
+
+// stateDir returns the state directory of a robot outside of `k8s4r up`.
+func stateDir(s *system, id string) string { return filepath.Join(s.DataDir, "agents", id) }
 
 // serviceAccountKubeconfig writes a kubeconfig with a token of a service account of config/rbac.
 func (s *system) serviceAccountKubeconfig(name string) string {

@@ -28,7 +28,7 @@ import (
 // at rest, so it comes before the others. That templates and user were ignored
 // gets its rows when the agent has them.
 func TestDefectsOfLegacyServer(t *testing.T) {
-	s := start(t, "--robots", "0", "--metrics-address", "127.0.0.1:0")
+	s := startLegacy(t, "--robots", "0", "--metrics-address", "127.0.0.1:0")
 	s.robotWith("r1", nil)
 	agent(t, s, "r1", "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
@@ -367,7 +367,8 @@ func (s *system) hold(file string) {
 func while(file string) string { return "while [ -e " + file + " ]; do sleep 0.05; done" }
 
 // deletesAreForGood deletes a task of a connected robot and a task of a robot whose agent is
-// stopped. Neither may come back after the agent has restarted, with its state directory or without.
+// stopped. Neither may come back after the agent has restarted, with what it has stored or with
+// nothing but its identity.
 func deletesAreForGood(s *system) {
 	s.robotWith("reborn", nil)
 	first := agent(s.t, s, "reborn")
@@ -389,7 +390,11 @@ func deletesAreForGood(s *system) {
 	s.create(on("reborn", jobOf("with-memory", 1, shell("work", "exit 0"))))
 	s.awaitJob("with-memory", "completed", 30*time.Second)
 	second.Kill()
-	agent(s.t, s, "reborn", "--state-dir", s.file("state"))
+	blank := s.file("state")
+	if err := os.CopyFS(filepath.Join(blank, "identity"), os.DirFS(filepath.Join(stateDir(s, "reborn"), "identity"))); err != nil {
+		s.t.Fatal(err)
+	}
+	agent(s.t, s, "reborn", "--state-dir", blank)
 	s.create(on("reborn", jobOf("without-memory", 1, shell("work", "exit 0"))))
 	s.awaitJob("without-memory", "completed", time.Minute)
 	if got := linesOf(runs); len(got) != 2 {

@@ -17,13 +17,17 @@ import (
 // messages that are sent once are kept.
 func TestMessages_ExpireAtTheBroker(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{"embedded": nil, "mosquitto": {"--mqtt-url", mosquitto(t)}} {
-		t.Run(name, func(t *testing.T) {
+	for _, broker := range brokers {
+		t.Run(broker.name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, append(args, "--robots", "0")...)
+			s := startLegacy(t, append(broker.args(t), "--robots", "0")...)
 			lives := lifetimes(t, s.MQTTURL)
 			s.robotWith("r1", nil)
-			agent(t, s, "r1", "--heartbeat", "1s")
+			startAgent := agent
+			if s.JoinURL == "" {
+				startAgent = anonymousAgent
+			}
+			startAgent(t, s, "r1", "--heartbeat", "1s")
 			s.create(taskOn("r1", "seen"))
 			task := s.awaitTask("seen", "completed", 30*time.Second)
 			robot := func(k wire.Kind) string { return wire.RobotTopic("r1", k) }

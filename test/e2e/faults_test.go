@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,38 +23,60 @@ const faultTasks = 200
 // tasks, and reads from the files that the tasks write what really ran.
 func TestJob_CompletesThroughKills(t *testing.T) {
 	t.Parallel()
-	killUp := func(_ *testing.T, s *system, _ *faultnet.Proxy) { s.Kill(); s.Start() }
+	killUp := func(_ *testing.T, s *faultSystem) { s.Kill(); s.Start() }
 	for _, row := range []struct {
-		name     string
-		embedded bool // with a broker of its own, which exits with it
-		hit      func(t *testing.T, s *system, p *faultnet.Proxy)
+		name  string
+		start func(t *testing.T) *faultSystem
+		hit   func(t *testing.T, s *faultSystem)
 	}{
-		{"kill -9 of k8s4r up", false, killUp},
-		{"kill -9 of k8s4r up with its broker", true, killUp},
-		{"kill -9 of one agent", true, func(t *testing.T, s *system, _ *faultnet.Proxy) { killAgent(t, "robot-2", s.DataDir) }},
-		{"every connection to the broker cut", false, func(t *testing.T, _ *system, p *faultnet.Proxy) {
-			if n := p.CutConnections(); n < 4 {
+		{"kill -9 of k8s4r up", startOnMosquitto, killUp},
+		{"kill -9 of k8s4r up with its broker", startEmbedded, killUp},
+		{"kill -9 of one agent", startEmbedded, func(t *testing.T, s *faultSystem) { killAgent(t, "robot-2", s.DataDir) }},
+		{"every connection to the broker cut", startBehindProxy, func(t *testing.T, s *faultSystem) {
+			if n := s.proxy.CutConnections(); n < 4 {
 				t.Errorf("only %d connections to cut, want three robots and the server", n)
 			}
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"--robots", "3"}
-			var p *faultnet.Proxy
-			if !row.embedded {
-				p = faultnet.New(t, hostPort(mosquitto(t)), nil)
-				args = append(args, "--mqtt-url", "mqtt://"+p.Addr())
-			}
-			s := start(t, args...)
+			s := row.start(t)
 			runs := &runLog{testkit.NewTrace(t)}
 			s.create(jobOf("many", faultTasks, shell("work", runs.WrapScript("sleep 0.2"))))
 			testkit.Eventually(t, time.Minute, "a third of the tasks has run", func() bool { return ended(t, runs.Trace) > faultTasks/3 })
-			row.hit(t, s, p)
+			row.hit(t, s)
 			s.awaitJob("many", "completed", 3*time.Minute)
 			runs.check(t, s, s.tasksOf("many"))
 		})
 	}
+}
+
+// faultSystem is a system of three robots.
+type faultSystem struct {
+	*system
+	proxy  *faultnet.Proxy // between the broker and all others; nil: none
+	agents []*program      // those that k8s4r up does not run
+}
+
+// startEmbedded starts k8s4r up with a broker of its own, which exits with it.
+func startEmbedded(t *testing.T) *faultSystem {
+	return &faultSystem{system: start(t, "--robots", "3")}
+}
+
+// startOnMosquitto starts k8s4r up with a broker that outlives it.
+func startOnMosquitto(t *testing.T) *faultSystem {
+	return &faultSystem{system: start(t, "--robots", "3", "--mqtt-url", mosquitto(t), "--allow-anonymous-agents")}
+}
+
+// startBehindProxy starts programs of their own, which reach their broker through a proxy.
+func startBehindProxy(t *testing.T) *faultSystem {
+	broker := testkit.NewSecureMosquitto(t)
+	s := &faultSystem{system: start(t, "--without", "manager,server,broker,robots,node"), proxy: faultnet.New(t, broker.Addr)}
+	runControl(t, s.system, broker.ServerFlags(s.proxy.Addr()))
+	for i := range 3 {
+		s.agents = append(s.agents, agent(t, s.system, fmt.Sprintf("robot-%d", i+1), "--mqtt-url", "mqtts://"+s.proxy.Addr()))
+	}
+	return s
 }
 
 // runLog is what the tasks write, held against the robots' journals.
@@ -92,12 +115,15 @@ func agentPID(id, dataDir string) int {
 
 // check stops the system and compares the files of the tasks with the journals of the robots:
 // no attempt started twice, and none started after the end of an earlier one was journaled.
-func (l *runLog) check(t *testing.T, s *system, tasks []v1alpha1.Task) {
+func (l *runLog) check(t *testing.T, s *faultSystem, tasks []v1alpha1.Task) {
 	t.Helper()
 	if len(tasks) != faultTasks {
 		t.Errorf("%d tasks instead of %d", len(tasks), faultTasks)
 	}
 	s.Stop()
+	for _, agent := range s.agents {
+		agent.Kill()
+	}
 	starts, ends := l.CountRuns(t)
 	for key, n := range starts {
 		if n != 1 {
@@ -127,8 +153,9 @@ func (l *runLog) check(t *testing.T, s *system, tasks []v1alpha1.Task) {
 func journaledEnds(t *testing.T, dataDir string) map[string]int32 {
 	t.Helper()
 	first := map[string]int32{}
-	dirs, _ := filepath.Glob(filepath.Join(dataDir, "robots", "*"))
-	for _, dir := range dirs {
+	ofUp, _ := filepath.Glob(filepath.Join(dataDir, "robots", "*"))
+	others, _ := filepath.Glob(filepath.Join(dataDir, "agents", "*"))
+	for _, dir := range append(ofUp, others...) {
 		j, err := journal.Open(dir, journal.Options{})
 		if err != nil {
 			t.Fatal(err)

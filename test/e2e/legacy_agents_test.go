@@ -86,7 +86,7 @@ type fleet struct {
 }
 
 func startFleet(t *testing.T, args ...string) *fleet {
-	s := start(t, append([]string{"--robots", "0", "--metrics-address", "127.0.0.1:0"}, args...)...)
+	s := startLegacy(t, append([]string{"--robots", "0", "--metrics-address", "127.0.0.1:0"}, args...)...)
 	return &fleet{system: s, agents: map[string]*legacyagent.Agent{}, wire: listen(t, s.MQTTURL, "k8s4r/robots/+/tasks/dispatch")}
 }
 
@@ -399,7 +399,7 @@ func (f *fleet) warned(robot, reason string) bool {
 
 func TestLegacyAgents_ShareAJobWithCurrentOnes(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--robots", "2")
+	s := startLegacy(t, "--robots", "2")
 	f := &fleet{system: s, agents: map[string]*legacyagent.Agent{}}
 	for _, robot := range []string{"old-1", "old-2"} {
 		f.join(robot, legacyagent.Config{Run: 500 * time.Millisecond, RunningAfterTerminal: true})

@@ -37,14 +37,7 @@ type talker struct {
 func newTalker(t *testing.T, s *system) *talker {
 	t.Helper()
 	r := &talker{lines: map[string]chan string{}}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var err error
-	r.Robot, err = simrobot.Start(ctx, simrobot.Config{RobotID: "r1", Broker: s.MQTTURL, LogDir: t.TempDir(), Output: r.output})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Stop)
+	r.Robot = s.simulate(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: r.output})
 	return r
 }
 

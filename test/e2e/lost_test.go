@@ -28,9 +28,9 @@ var survivors = map[string]int32{
 // takes their place, and it comes back.
 func TestRobot_ReconnectsAfterANetworkPartition(t *testing.T) {
 	s := start(t, "--robots", "0", "--offline-after", "6s")
-	way := faultnet.New(t, hostPort(s.MQTTURL), nil)
+	way := faultnet.New(t, hostPort(s.MQTTSURL))
 	s.robotWith("r1", nil)
-	agent(t, s, "r1", "--mqtt-url", "mqtt://"+way.Addr(), "--heartbeat", "1s")
+	agent(t, s, "r1", "--mqtt-url", "mqtts://"+way.Addr(), "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	hold := s.file("hold")
 	s.hold(hold)

@@ -19,6 +19,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
 
 // system is a whole K8s4r with a client for its API.
@@ -31,8 +32,20 @@ type system struct {
 // start starts a system. Pods of systems that run side by side have different addresses.
 func start(t *testing.T, args ...string) *system {
 	t.Helper()
+	return startWith(t, testkit.StartUp, args)
+}
+
+// startLegacy starts a system that also accepts legacy agents and clients without a certificate,
+// for tests of these and for tests that listen at the broker.
+func startLegacy(t *testing.T, args ...string) *system {
+	t.Helper()
+	return startWith(t, testkit.StartLegacyUp, args)
+}
+
+func startWith(t *testing.T, startUp func(testing.TB, ...string) *testkit.Up, args []string) *system {
+	t.Helper()
 	podRange := fmt.Sprintf("10.245.%d.0/24", systems.Add(1)%200)
-	up := testkit.StartUp(t, append([]string{"--pod-range", podRange}, args...)...)
+	up := startUp(t, append([]string{"--pod-range", podRange}, args...)...)
 	return &system{Up: up, t: t, Client: testkit.NewClient(t, up.RESTConfig())}
 }
 
@@ -195,5 +208,26 @@ func mosquitto(t *testing.T) string {
 	return testkit.NewMosquitto(t).URL()
 }
 
-// hostPort returns the address in an mqtt URL.
-func hostPort(url string) string { return strings.TrimPrefix(url, "mqtt://") }
+// hostPort returns the address in a URL.
+func hostPort(url string) string {
+	_, address, _ := strings.Cut(url, "://")
+	return address
+}
+
+// simulate starts a simulated robot that has joined.
+func (s *system) simulate(cfg simrobot.Config) *simrobot.Robot {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var err error
+	if cfg.TLS, err = testkit.JoinRobot(ctx, s, cfg.RobotID); err != nil {
+		s.t.Fatal(err)
+	}
+	cfg.Broker = s.MQTTSURL
+	robot, err := simrobot.Start(ctx, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(robot.Stop)
+	return robot
+}

@@ -131,14 +131,9 @@ func below(t *testing.T, s traced, parent []byte, service string) {
 func TestTrace_CoversPlacementToProcessExit(t *testing.T) {
 	t.Parallel()
 	c := collect(t)
-	s := start(t, "--without", "manager,server,robots,node")
-	control := func() []*program {
-		common := []string{"--kubeconfig", s.Kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--otlp-endpoint", c.url}
-		return []*program{
-			run(t, "k8s4r-manager", common...),
-			run(t, "k8s4r-server", append(common, "--mqtt-url", s.MQTTURL, "--allow-anonymous-agents", "--api-bind-address=0", "--log-dir=")...),
-		}
-	}
+	s := start(t, "--without", "manager,server,broker,robots,node")
+	broker := testkit.NewSecureMosquitto(t)
+	control := func() []*program { return runControl(t, s, broker.ServerFlags(broker.Addr), "--otlp-endpoint", c.url) }
 	before := control()
 	agent(t, s, "r1")
 	s.awaitRobot("r1", "Online", time.Minute)

@@ -23,13 +23,6 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// startStrict starts a system that rejects robots without a certificate, as in production.
-func startStrict(t *testing.T, args ...string) *system {
-	t.Helper()
-	up := testkit.StartStrictUp(t, args...)
-	return &system{Up: up, t: t, Client: testkit.NewClient(t, up.RESTConfig())}
-}
-
 var agentLine = regexp.MustCompile(`k8s4r-agent (--server=\S+) (--token=\S+) (--ca-hash=\S+)`)
 
 // token creates a join token, and returns the agent flags that the command prints.
@@ -65,7 +58,7 @@ func (p *program) awaitSays(t *testing.T, within time.Duration, text string) {
 }
 
 func TestIdentity_JoinRenewRevoke(t *testing.T) {
-	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "15s")
+	s := start(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "15s")
 	state := t.TempDir()
 	flags := s.token("--labels", "site=hall")
 	r1 := s.joins("r1", state, flags)
@@ -101,7 +94,7 @@ func TestIdentity_JoinRenewRevoke(t *testing.T) {
 
 func TestIdentity_TokenAdmitsOnlyItsRobots(t *testing.T) {
 	t.Parallel()
-	s := startStrict(t, "--robots", "0", "--without", "node")
+	s := start(t, "--robots", "0", "--without", "node")
 	once := s.token("--robots", "r*")
 	wrong := s.token()
 	wrong[1] = "--token=abcdef.0123456789abcdef"
@@ -133,7 +126,7 @@ func TestIdentity_TokenAdmitsOnlyItsRobots(t *testing.T) {
 
 func TestIdentity_RejectsAnotherKey(t *testing.T) {
 	t.Parallel()
-	s := startStrict(t, "--robots", "0", "--without", "node")
+	s := start(t, "--robots", "0", "--without", "node")
 	flags := s.token("--uses", "3")
 	first := s.joins("r1", t.TempDir(), flags)
 	s.awaitRobot("r1", "Online", time.Minute)
@@ -166,7 +159,7 @@ func TestIdentity_RejectsAClonedMachine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("only root can give an agent another machine's id: run the tests as root")
 	}
-	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "30s")
+	s := start(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "30s")
 	state, image := t.TempDir(), t.TempDir()
 	flags := s.token("--uses", "2")
 	s.startOnMachine("the robot's own", "r1", state, flags)
@@ -248,7 +241,7 @@ func proof(t *testing.T, state string) *tls.Config {
 // certificate of r1.
 func TestIdentity_RobotCannotImpersonateAnother(t *testing.T) {
 	t.Parallel()
-	s := startStrict(t, "--robots", "0", "--without", "node", "--metrics-address", "127.0.0.1:0")
+	s := start(t, "--robots", "0", "--without", "node", "--metrics-address", "127.0.0.1:0")
 	state := t.TempDir()
 	flags := s.token("--uses", "2")
 	r1 := s.joins("r1", state, flags)

@@ -22,9 +22,9 @@ func agentKills(t testing.TB, seed uint64, robots, tasks, kills int) (sum figure
 // killAgent kills the agent of one robot at random points while it runs tasks. The tasks must not
 // be affected.
 func killAgent(t testing.TB, seed uint64, tasks, kills int) figures {
-	addr := fakeserver.StartBroker(t)
-	r := realrobot.New(t, addr)
-	a := newDispatcher(t, r, addr, seed)
+	broker := fakeserver.StartBroker(t)
+	r := realrobot.NewJoined(t, broker)
+	a := newDispatcher(t, r, broker.Addr, seed)
 	var killed atomic.Int64
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

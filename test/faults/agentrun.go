@@ -23,9 +23,9 @@ type agentRun struct {
 // runAndKillAgent kills an agent while it runs tasks, and returns when all of its tasks have ended
 // without it.
 func runAndKillAgent(t testing.TB, seed uint64) *agentRun {
-	addr := fakeserver.StartBroker(t)
-	r := realrobot.New(t, addr)
-	a := newDispatcher(t, r, addr, seed)
+	broker := fakeserver.StartBroker(t)
+	r := realrobot.NewJoined(t, broker)
+	a := newDispatcher(t, r, broker.Addr, seed)
 	a.addAll([]plan{
 		{work: "sleep 0.1", end: end{State: wire.ReportCompleted}, runsToEnd: true},
 		{work: "trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, runsToEnd: true},

@@ -27,7 +27,7 @@ func journalCuts(t testing.TB, seed uint64, drawn int) figures {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range concurrentAgents {
-		r := realrobot.New(t, restarts.broker)
+		r := realrobot.NewJoined(t, restarts.broker)
 		wg.Go(func() {
 			for i := next.Add(1); int(i) <= len(offsets) && !t.Failed(); i = next.Add(1) {
 				cut := offsets[i-1]

@@ -109,10 +109,10 @@ type partitionRun struct {
 }
 
 func newPartitionRun(s *system, p partition, name string) *partitionRun {
-	d := &partitionRun{s: s, partition: p, name: name, proxy: faultnet.New(s.t, s.broker.Addr, nil), beatsFile: filepath.Join(s.t.TempDir(), "beats")}
+	d := &partitionRun{s: s, partition: p, name: name, proxy: faultnet.New(s.t, s.broker.Addr), beatsFile: filepath.Join(s.t.TempDir(), "beats")}
 	label := "partition=" + name
-	d.first = realrobot.New(s.t, d.proxy.Addr(), "--label", label)
-	d.second = realrobot.New(s.t, s.broker.Addr, "--label", label)
+	d.first = s.newRobot(d.proxy.Addr(), "--label", label)
+	d.second = s.newRobot(s.broker.Addr, "--label", label)
 	return d
 }
 

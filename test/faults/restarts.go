@@ -2,7 +2,6 @@ package main
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -17,7 +16,7 @@ import (
 type restarts struct {
 	t      testing.TB
 	run    *agentRun
-	broker string
+	broker *fakeserver.Broker
 	server *fakeserver.Server
 
 	mu      sync.Mutex
@@ -27,7 +26,7 @@ type restarts struct {
 
 func newRestarts(t testing.TB, l *agentRun) *restarts {
 	h := &restarts{t: t, run: l, broker: fakeserver.StartBroker(t), reports: map[string]map[string]end{}}
-	h.server = fakeserver.Start(t, h.broker, h.recordReport)
+	h.server = fakeserver.Start(t, h.broker.Addr, h.recordReport)
 	return h
 }
 
@@ -53,7 +52,9 @@ type diskState struct {
 // startAgent starts an agent on a disk state, dispatches each task again, and compares its reports
 // with how the tasks ended.
 func (h *restarts) startAgent(r *realrobot.Robot, in diskState) {
-	os.RemoveAll(r.Dir)
+	if err := r.RemoveState(); err != nil {
+		h.t.Error(err)
+	}
 	mustWrite(h.t, filepath.Join(r.Dir, "journal"), in.journal)
 	for uid, state := range in.states {
 		mustWrite(h.t, filepath.Join(r.ShimDir(uid), "state"), state)

@@ -23,7 +23,7 @@ import (
 func stateCuts(t testing.TB, seed uint64, drawn int) figures {
 	run := runAndKillAgent(t, seed)
 	restarts := newRestarts(t, run)
-	r := realrobot.New(t, restarts.broker)
+	r := realrobot.NewJoined(t, restarts.broker)
 	damaged := damageStates(run, seed, drawn)
 	for _, row := range []struct {
 		boot    string

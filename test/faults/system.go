@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -19,29 +20,36 @@ import (
 type system struct {
 	client.Client
 	t               testing.TB
-	broker          *testkit.Mosquitto
+	broker          *testkit.SecureMosquitto
 	manager, server *testkit.Process
 }
 
 // startSystem starts all programs except robots. If serverProxy is not nil, the server connects to
-// the address that it returns for the broker's address.
-func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(broker string) string) *system {
+// the address that it returns for the broker.
+func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(*testkit.SecureMosquitto) string) *system {
 	t.Helper()
-	broker := testkit.NewMosquitto(t)
+	broker := testkit.NewSecureMosquitto(t)
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
 	s := &system{Client: testkit.NewClient(t, up.RESTConfig()), t: t, broker: broker}
 	common := []string{"--kubeconfig", up.Kubeconfig, "--leader-elect=false", "--metrics-bind-address", "0",
 		"--health-probe-bind-address", "0", "--offline-after", offlineAfter.String()}
 	addr := broker.Addr
 	if serverProxy != nil {
-		addr = serverProxy(addr)
+		addr = serverProxy(broker)
 	}
 	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager")}, common...)...)
-	s.server = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-server"), "--mqtt-url", "mqtt://" + addr, "--allow-legacy-agents", "--allow-anonymous-agents",
-		"--log-dir", t.TempDir(), "--api-bind-address", "0"}, common...)...)
+	s.server = testkit.NewProcess(t, slices.Concat([]string{testkit.BinaryPath(t, "k8s4r-server"), "--log-dir", t.TempDir()}, broker.ServerFlags(addr), common)...)
 	s.manager.Start()
 	s.server.Start()
 	return s
+}
+
+// newRobot returns a robot that joins and uses the broker at addr, which is the broker's or that of a
+// proxy.
+func (s *system) newRobot(addr string, args ...string) *realrobot.Robot {
+	s.t.Helper()
+	join := testkit.JoinFlags(s.t, s, realrobot.IDPattern)
+	return realrobot.New(s.t, slices.Concat(join, []string{"--mqtt-url", "mqtts://" + addr}, args)...)
 }
 
 // awaitOnline blocks until a robot is online.

@@ -43,8 +43,8 @@ func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
 func disturbMessages(t testing.TB, seed uint64, d time.Duration) figures {
 	ofServer, ofRobots := faultnet.NewFaults(faultShare, maxMessageHold, seed), faultnet.NewFaults(faultShare, maxMessageHold, seed+1)
 	ofServer.NeverCut = true // one connection carries the messages of all robots
-	s := startSystem(t, neverOffline, func(broker string) string { return faultnet.New(t, broker, ofServer).Addr() })
-	f := runUnderFaults(s, d, s.startRobots(4, faultnet.New(t, s.broker.Addr, ofRobots).Addr()), seed, nil)
+	s := startSystem(t, neverOffline, func(b *testkit.SecureMosquitto) string { return faultnet.NewFaulty(t, b.Addr, ofServer, b.CA).Addr() })
+	f := runUnderFaults(s, d, s.startRobots(4, faultnet.NewFaulty(t, s.broker.Addr, ofRobots, s.broker.CA).Addr()), seed, nil)
 	a, b := ofServer.CurrentCount(), ofRobots.CurrentCount()
 	f.Also = map[string]any{
 		"messages": a.Messages + b.Messages, "duplicated": a.Doubled + b.Doubled, "delayed": a.Delayed + b.Delayed,
@@ -63,7 +63,7 @@ const (
 // startRobots starts n robots that connect to the broker at addr, and waits until they are online.
 func (s *system) startRobots(n int, addr string) (all []*realrobot.Robot) {
 	for range n {
-		r := realrobot.New(s.t, addr)
+		r := s.newRobot(addr)
 		r.Start()
 		all = append(all, r)
 	}

@@ -72,9 +72,9 @@ func refresh(job string, seq int) watch.Event {
 // All events must arrive in order on their topics, even if the connection breaks, and a slow
 // publisher must send a resync.
 func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
-	addr := fakeserver.StartBroker(t)
+	addr := fakeserver.StartBroker(t).Addr
 	received := listen(t, addr)
-	way := faultnet.New(t, addr, nil)
+	way := faultnet.New(t, addr)
 	p, err := New(Config{URL: "mqtt://" + way.Addr(), Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func awaitAll(t *testing.T, received <-chan [2]string, last, want, end int) {
 // The client may be connected before OnConnectionUp is called. A message that is sent in between
 // must be sent once.
 func TestPublisher_WaitsForOnConnectionUp(t *testing.T) {
-	addr := fakeserver.StartBroker(t)
+	addr := fakeserver.StartBroker(t).Addr
 	received := listen(t, addr)
 	p, err := New(Config{URL: "mqtt://" + addr, Log: logr.Discard()})
 	if err != nil {

@@ -214,7 +214,7 @@ func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := faultnet.New(t, u.Host, nil)
+	proxy := faultnet.New(t, u.Host)
 	h := &recorder{}
 	l, stop := h.connect(t, "mqtt://"+proxy.Addr())
 	defer stop()

@@ -76,7 +76,7 @@ var errCut = errors.New("cut off")
 
 // forwardPacket forwards a packet, with a fault if one is drawn for it.
 func (f *Faults) forwardPacket(packet []byte, to *packetWriter) error {
-	if f == nil || !isMessage(packet) {
+	if !isMessage(packet) {
 		return to.writePacket(packet)
 	}
 	what, pause, part := f.drawFault(packet)

@@ -4,17 +4,23 @@ package faultnet
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
 // Proxy forwards connections to a broker.
 type Proxy struct {
 	listener net.Listener
 	target   string
-	faults   *Faults // nil injects none
+	faults   *Faults           // nil injects none
+	ca       *testca.Authority // nil forwards TLS as it is
 
 	mu    sync.Mutex
 	state state
@@ -29,15 +35,27 @@ const (
 	silent       // connections stay open, and packets are dropped
 )
 
-// New starts a proxy to the broker at target and stops it when the test ends. If f is nil, it
-// injects no faults.
-func New(t testing.TB, target string, f *Faults) *Proxy {
+// New starts a proxy to the broker at target and stops it when the test ends. It forwards bytes,
+// with or without TLS.
+func New(t testing.TB, target string) *Proxy {
+	t.Helper()
+	return start(t, &Proxy{target: target})
+}
+
+// NewFaulty starts a proxy that injects faults into messages. It ends the clients' TLS to read
+// them, and connects to the broker with certificates of its own from ca for the same names.
+func NewFaulty(t testing.TB, target string, f *Faults, ca *testca.Authority) *Proxy {
+	t.Helper()
+	return start(t, &Proxy{target: target, faults: f, ca: ca})
+}
+
+func start(t testing.TB, p *Proxy) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: target, faults: f, conns: map[net.Conn]bool{}}
+	p.listener, p.conns = l, map[net.Conn]bool{}
 	t.Cleanup(func() { l.Close(); p.CutConnections() })
 	go p.acceptConnections()
 	return p
@@ -94,36 +112,91 @@ func (p *Proxy) acceptConnections() {
 		if err != nil {
 			return
 		}
-		if !p.connectPair(in) {
-			in.Close()
-		}
+		go func() {
+			if p.connectPair(in) != nil {
+				in.Close()
+			}
+		}()
 	}
 }
 
+// dialTimeout bounds the time until a client is connected to the broker.
+const dialTimeout = 5 * time.Second
+
+var errDown = errors.New("connections are refused")
+
 // connectPair connects a client to the broker.
-func (p *Proxy) connectPair(in net.Conn) bool {
+func (p *Proxy) connectPair(in net.Conn) error {
 	if p.currentState() == down {
-		return false
+		return errDown
 	}
-	out, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	in, out, err := p.dialFor(ctx, in)
 	if err != nil {
-		return false
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state == down {
 		out.Close()
-		return false
+		return errDown
 	}
 	p.conns[in], p.conns[out] = true, true
-	go p.forwardPackets(in, out)
-	go p.forwardPackets(out, in)
-	return true
+	go p.forward(in, out)
+	go p.forward(out, in)
+	return nil
 }
 
-// forwardPackets forwards packets until one side closes.
-func (p *Proxy) forwardPackets(from, to net.Conn) {
+// dialFor connects to the broker on behalf of a client. It returns the two connections to forward
+// between.
+func (p *Proxy) dialFor(ctx context.Context, in net.Conn) (client, broker net.Conn, err error) {
+	if p.ca == nil {
+		broker, err = (&net.Dialer{}).DialContext(ctx, "tcp", p.target)
+		return in, broker, err
+	}
+	secure := tls.Server(in, &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: p.ca.CertPool(),
+		Certificates: []tls.Certificate{*p.ca.NewServerCertificate()},
+	})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, nil, err
+	}
+	name := secure.ConnectionState().PeerCertificates[0].Subject.CommonName
+	dialer := tls.Dialer{Config: &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: p.ca.CertPool(), Certificates: []tls.Certificate{*p.ca.NewClientCertificate(name, time.Hour)},
+	}}
+	broker, err = dialer.DialContext(ctx, "tcp", p.target)
+	return secure, broker, err
+}
+
+// forward forwards until one side closes.
+func (p *Proxy) forward(from, to net.Conn) {
 	defer p.closeConns(from, to)
+	if p.faults == nil {
+		p.forwardBytes(from, to)
+		return
+	}
+	p.forwardPackets(from, to)
+}
+
+func (p *Proxy) forwardBytes(from, to net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if p.currentState() == silent {
+			continue
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) forwardPackets(from, to net.Conn) {
 	in, out := bufio.NewReader(from), &packetWriter{Conn: to}
 	for {
 		b, err := readPacket(in)

@@ -4,6 +4,7 @@ package realrobot
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 )
 
 // Robot is one agent and its state directory.
@@ -30,9 +32,12 @@ type Robot struct {
 	Dir string
 }
 
-// New returns a robot for the broker at addr that is not started yet. Its tasks run as the user of
-// the test. All leftovers are removed when the test ends.
-func New(t testing.TB, addr string, args ...string) *Robot {
+// IDPattern matches the ids of all robots.
+const IDPattern = "real-*"
+
+// New returns a robot that is not started yet. Its broker and its identity are in args. Its tasks run
+// as the user of the test. All leftovers are removed when the test ends.
+func New(t testing.TB, args ...string) *Robot {
 	t.Helper()
 	// The id must be unique: agents of other test programs share the control groups.
 	r := &Robot{t: t, ID: fmt.Sprintf("real-%d-%06x", os.Getpid(), rand.N(1<<24)), Dir: filepath.Join(t.TempDir(), "state")}
@@ -41,9 +46,30 @@ func New(t testing.TB, addr string, args ...string) *Robot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Process = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-agent"), "--robot-id", r.ID, "--mqtt-url", "mqtt://" + addr,
+	r.Process = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-agent"), "--robot-id", r.ID,
 		"--state-dir", r.Dir, "--heartbeat", "1s", "--task-user", me.Username}, args...)...)
 	return r
+}
+
+// NewJoined is New for a robot that has joined and uses a broker whose authority has issued its
+// certificate.
+func NewJoined(t testing.TB, b *fakeserver.Broker, args ...string) *Robot {
+	t.Helper()
+	const renewals = "https://127.0.0.1:1" // never used: the certificate is valid for longer than any test
+	r := New(t, append([]string{"--server", renewals, "--mqtt-url", "mqtts://" + b.TLSAddr}, args...)...)
+	b.CA.WriteIdentity(r.Dir, r.ID)
+	return r
+}
+
+// RemoveState removes all that the agent has stored, except for its identity.
+func (r *Robot) RemoveState() error {
+	stored, err := os.ReadDir(r.Dir)
+	for _, entry := range stored {
+		if entry.Name() != "identity" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(r.Dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 // removeLeftovers removes shims and control groups after the agent was killed.

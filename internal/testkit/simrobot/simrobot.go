@@ -5,6 +5,7 @@ package simrobot
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
 	"k8s4r.io/k8s4r/internal/protocol/logs/record"
@@ -23,8 +25,10 @@ import (
 // Config configures one robot.
 type Config struct {
 	RobotID string
-	// Broker is the MQTT URL of the broker, such as mqtt://127.0.0.1:1883.
+	// Broker is the MQTT URL of the broker, such as mqtts://127.0.0.1:8883.
 	Broker string
+	// TLS has the robot's certificate. If nil, the robot is anonymous and connects without TLS.
+	TLS *tls.Config
 	// Run is how long each task runs: 0 ends at once, a negative value runs until it is
 	// stopped.
 	Run time.Duration
@@ -128,15 +132,25 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 	return r, nil
 }
 
+// dialBroker returns the connection and the client id of an agent.
+func (r *Robot) dialBroker(ctx context.Context) (conn net.Conn, clientID string, err error) {
+	if r.cfg.TLS == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", r.host)
+		return conn, "k8s4r-agent-" + r.cfg.RobotID, err
+	}
+	conn, err = (&tls.Dialer{Config: r.cfg.TLS}).DialContext(ctx, "tcp", r.host)
+	return packets.NewThreadSafeConn(conn), r.cfg.RobotID, err
+}
+
 func (r *Robot) openConnection(ctx context.Context) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.host)
+	conn, clientID, err := r.dialBroker(ctx)
 	if err != nil {
 		return err
 	}
 	client := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){r.handleMessage}})
 	will, _ := wire.Encode(wire.Presence{})
 	_, err = client.Connect(ctx, &paho.Connect{
-		ClientID: "k8s4r-agent-" + r.cfg.RobotID, KeepAlive: 60, CleanStart: true,
+		ClientID: clientID, KeepAlive: 60, CleanStart: true,
 		WillMessage: &paho.WillMessage{Topic: wire.RobotTopic(r.cfg.RobotID, wire.KindPresence), Payload: will, QoS: wire.QoS},
 	})
 	if err != nil {

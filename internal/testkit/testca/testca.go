@@ -25,13 +25,16 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
+// lifetime of the authority and of brokers' certificates is longer than any test.
+const lifetime = 24 * time.Hour
+
 // New creates an authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t)}
 	a.cert = a.signCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
 	}, a.key)
 	return a
 }
@@ -84,7 +87,7 @@ func (a *Authority) NewServerCertificate() *tls.Certificate {
 	key := newKey(a.t)
 	c := a.signCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "broker"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
 	}, key)
 	return &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
 }
@@ -100,16 +103,51 @@ func (a *Authority) CertPool() *x509.CertPool {
 func (a *Authority) WriteServerFiles(dir string) {
 	a.t.Helper()
 	own := a.NewServerCertificate()
-	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	a.writeFiles(dir, map[string][]byte{
+		"ca.crt": encodeCertificate(a.cert), "tls.crt": encodeCertificate(own.Leaf), "tls.key": a.encodeKey(own.PrivateKey),
+	})
+}
+
+// WriteCAFiles writes the directory of a server that signs the certificates of robots with this
+// authority (--robot-ca-dir).
+func (a *Authority) WriteCAFiles(dir string) {
+	a.t.Helper()
+	a.writeFiles(dir, map[string][]byte{
+		"ca.crt": encodeCertificate(a.cert), "tls.crt": encodeCertificate(a.cert), "tls.key": a.encodeKey(a.key),
+	})
+}
+
+// WriteIdentity writes the state directory of an agent whose robot has joined, for tests without a
+// server that signs certificates.
+func (a *Authority) WriteIdentity(stateDir, robotID string) {
+	a.t.Helper()
+	own, dir := a.NewClientCertificate(robotID, lifetime), filepath.Join(stateDir, "identity")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		a.t.Fatal(err)
+	}
+	a.writeFiles(dir, map[string][]byte{
+		"ca.pem": encodeCertificate(a.cert), "certificate.pem": encodeCertificate(own.Leaf), "key.pem": a.encodeKey(own.PrivateKey),
+		"home.json": fmt.Appendf(nil, `{"robotId":%q}`, robotID),
+	})
+}
+
+func encodeCertificate(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+func (a *Authority) encodeKey(key any) []byte {
+	a.t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{
-		"ca.crt":  {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-		"tls.crt": {Type: "CERTIFICATE", Bytes: own.Leaf.Raw},
-		"tls.key": {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func (a *Authority) writeFiles(dir string, files map[string][]byte) {
+	a.t.Helper()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			a.t.Fatal(err)
 		}
 	}

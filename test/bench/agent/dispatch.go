@@ -28,9 +28,9 @@ type agentBench struct {
 
 func newBench(t testing.TB) *agentBench {
 	b := &agentBench{t: t, started: map[string]time.Time{}, ended: map[string]bool{}}
-	addr := fakeserver.StartBroker(t)
-	b.server = fakeserver.Start(t, addr, b.recordReport)
-	b.robot = realrobot.New(t, addr, "--heartbeat", "30s", "--log-level", "warn")
+	broker := fakeserver.StartBroker(t)
+	b.server = fakeserver.Start(t, broker.Addr, b.recordReport)
+	b.robot = realrobot.NewJoined(t, broker, "--heartbeat", "30s", "--log-level", "warn")
 	b.robot.Start()
 	b.await("registration", func() bool { return b.server.RegistrationCount(b.robot.ID) > 0 })
 	return b

@@ -1,5 +1,5 @@
 // The program bench/footprint measures the cost of an idle robot: the size of the agent's binary, its
-// memory, and the bytes that it sends and receives per day.
+// memory, and the bytes that it sends and receives per day over TLS.
 package main
 
 import (
@@ -38,9 +38,10 @@ type result struct {
 
 func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots", "0")
-	wire := countingProxy(t, strings.TrimPrefix(up.MQTTURL, "mqtt://"))
+	wire := countingProxy(t, strings.TrimPrefix(up.MQTTSURL, "mqtts://"))
 	binary := testkit.BinaryPath(t, "k8s4r-agent")
-	agent := exec.Command(binary, "--robot-id", "idle", "--mqtt-url", "mqtt://"+wire.address, "--state-dir", filepath.Join(up.DataDir, "idle"))
+	join := testkit.JoinFlags(t, testkit.NewClient(t, up.RESTConfig()), "idle")
+	agent := exec.Command(binary, append(join, "--robot-id", "idle", "--mqtt-url", "mqtts://"+wire.address, "--state-dir", filepath.Join(up.DataDir, "idle"))...)
 	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func runBenchmark(t testing.TB) {
 
 	before := rawRate(t, cfg, *rawObjects)
 	p50, p99 := startLatency(t, c)
-	startFleet(t, c, up.MQTTURL)
+	startFleet(t, c, up.MQTTSURL)
 
 	rates, writes := make([]float64, len(sizes)), make([]float64, len(sizes))
 	for i := range sizes {
@@ -117,7 +117,7 @@ func startFleet(t testing.TB, c client.Client, mqttURL string) {
 	var wg sync.WaitGroup
 	for i := range *robots {
 		wg.Go(func() {
-			fleet[i], errs[i] = simrobot.Start(ctx, simrobot.Config{
+			fleet[i], errs[i] = startRobot(ctx, c, simrobot.Config{
 				RobotID: fmt.Sprintf("sim-%d", i+1), Broker: mqttURL, Run: *duration, Labels: map[string]string{"fleet": "sim"},
 			})
 		})
@@ -130,6 +130,14 @@ func startFleet(t testing.TB, c client.Client, mqttURL string) {
 		t.Cleanup(fleet[i].Stop)
 	}
 	awaitOnline(t, c, *robots+1)
+}
+
+// startRobot starts a simulated robot that joins first.
+func startRobot(ctx context.Context, c client.Client, cfg simrobot.Config) (robot *simrobot.Robot, err error) {
+	if cfg.TLS, err = testkit.JoinRobot(ctx, c, cfg.RobotID); err != nil {
+		return nil, err
+	}
+	return simrobot.Start(ctx, cfg)
 }
 
 func workDefinition() v1alpha1.TaskDefinition {

@@ -8,15 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
-	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
 // joinedRobot is the Credential of a robot that has its certificate already.
@@ -29,34 +26,15 @@ func (j joinedRobot) MQTTURL() string             { return "" }
 
 func (j joinedRobot) TLS() (*tls.Config, <-chan struct{}) { return j.config, nil }
 
-// startTLSBroker starts a broker with a listener for robots with a certificate of ca, and one
-// without TLS for the test's server.
-func startTLSBroker(t *testing.T, ca *testca.Authority) *broker.Broker {
-	t.Helper()
-	b := broker.New(broker.Config{Listen: "127.0.0.1:0", TLSListen: "127.0.0.1:0", TLS: &tls.Config{
-		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.CertPool(),
-		Certificates: []tls.Certificate{*ca.NewServerCertificate()},
-	}})
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Stop(context.Background()) })
-	return b
-}
-
 // runTLSSession connects r1 with a certificate. The context ends with the session, and its cause
 // is the error of the session.
-func runTLSSession(t *testing.T, b *broker.Broker, ca *testca.Authority) (*Connection, context.Context) {
+func runTLSSession(t *testing.T, b *fakeserver.Broker) (*Connection, context.Context) {
 	t.Helper()
-	at, err := url.Parse(b.TLSURL())
-	if err != nil {
-		t.Fatal(err)
-	}
 	connected := make(chan bool, 2)
 	l := NewConnection(ConnectionConfig{
-		RobotID: "r1", Broker: at, ReceiveMaximum: 8, Heartbeat: time.Hour, Log: slog.New(slog.DiscardHandler),
+		RobotID: "r1", Broker: &url.URL{Scheme: "mqtts", Host: b.TLSAddr}, ReceiveMaximum: 8, Heartbeat: time.Hour, Log: slog.New(slog.DiscardHandler),
 		Credential: joinedRobot{&tls.Config{
-			MinVersion: tls.VersionTLS13, RootCAs: ca.CertPool(), Certificates: []tls.Certificate{*ca.NewClientCertificate("r1", time.Hour)},
+			MinVersion: tls.VersionTLS13, RootCAs: b.CA.CertPool(), Certificates: []tls.Certificate{*b.CA.NewClientCertificate("r1", time.Hour)},
 		}},
 		OnConnected: func(up bool) { connected <- up }, ReadDevice: func() wire.DeviceInfo { return wire.DeviceInfo{} },
 		Receive: func(wire.Kind, []byte, string) {},
@@ -139,10 +117,9 @@ func (r *receivedLogs) publishAll(ctx context.Context, t *testing.T, l *Connecti
 // several goroutines are mixed up.
 func TestConnection_PublishesConcurrentlyOverTLS(t *testing.T) {
 	const tasks, each = 24, 40
-	ca := testca.New(t)
-	b := startTLSBroker(t, ca)
+	b := fakeserver.StartBroker(t)
 	received := newReceivedLogs(tasks, each)
-	server, err := fakeserver.Connect(strings.TrimPrefix(b.URL(), "mqtt://"), received.record)
+	server, err := fakeserver.Connect(b.Addr, received.record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +127,7 @@ func TestConnection_PublishesConcurrentlyOverTLS(t *testing.T) {
 	if err := server.SubscribeReports(); err != nil {
 		t.Fatal(err)
 	}
-	l, ctx := runTLSSession(t, b, ca)
+	l, ctx := runTLSSession(t, b)
 	received.publishAll(ctx, t, l, tasks, each)
 	select {
 	case <-received.complete:
