@@ -24,7 +24,7 @@ func TestCancel_WhileRobotsAreTakingTasks(t *testing.T) {
 		if i%2 == 1 {
 			run = time.Minute // no job is over before it is canceled
 		}
-		fleet[i] = s.simulate(simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Run: run})
+		fleet[i] = s.simulateRobot(simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Run: run})
 	}
 	var all errgroup.Group
 	all.SetLimit(atOnce)

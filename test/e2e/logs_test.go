@@ -37,7 +37,7 @@ type talker struct {
 func newTalker(t *testing.T, s *system) *talker {
 	t.Helper()
 	r := &talker{lines: map[string]chan string{}}
-	r.Robot = s.simulate(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: r.output})
+	r.Robot = s.simulateRobot(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: r.output})
 	return r
 }
 

@@ -214,8 +214,8 @@ func hostPort(url string) string {
 	return address
 }
 
-// simulate starts a simulated robot that has joined.
-func (s *system) simulate(cfg simrobot.Config) *simrobot.Robot {
+// simulateRobot starts a simulated robot that has joined.
+func (s *system) simulateRobot(cfg simrobot.Config) *simrobot.Robot {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

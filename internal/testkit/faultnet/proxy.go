@@ -39,17 +39,17 @@ const (
 // with or without TLS.
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
-	return start(t, &Proxy{target: target})
+	return startProxy(t, &Proxy{target: target})
 }
 
 // NewFaulty starts a proxy that injects faults into messages. It ends the clients' TLS to read
 // them, and connects to the broker with certificates of its own from ca for the same names.
 func NewFaulty(t testing.TB, target string, f *Faults, ca *testca.Authority) *Proxy {
 	t.Helper()
-	return start(t, &Proxy{target: target, faults: f, ca: ca})
+	return startProxy(t, &Proxy{target: target, faults: f, ca: ca})
 }
 
-func start(t testing.TB, p *Proxy) *Proxy {
+func startProxy(t testing.TB, p *Proxy) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,8 +143,8 @@ func (p *Proxy) connectPair(in net.Conn) error {
 		return errDown
 	}
 	p.conns[in], p.conns[out] = true, true
-	go p.forward(in, out)
-	go p.forward(out, in)
+	go p.forwardUntilClosed(in, out)
+	go p.forwardUntilClosed(out, in)
 	return nil
 }
 
@@ -170,8 +170,8 @@ func (p *Proxy) dialFor(ctx context.Context, in net.Conn) (client, broker net.Co
 	return secure, broker, err
 }
 
-// forward forwards until one side closes.
-func (p *Proxy) forward(from, to net.Conn) {
+// forwardUntilClosed forwards until one side closes.
+func (p *Proxy) forwardUntilClosed(from, to net.Conn) {
 	defer p.closeConns(from, to)
 	if p.faults == nil {
 		p.forwardBytes(from, to)
