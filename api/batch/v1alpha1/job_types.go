@@ -7,6 +7,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The limits of a Job. The schema, the admission policies and the controller check them.
+const (
+	// MaxTaskReplicas is the highest number of Pods of a task.
+	MaxTaskReplicas = 100_000
+	// MaxJobPods is the highest number of Pods of a Job.
+	MaxJobPods = 1_000_000
+	// MaxTasks is the highest number of tasks of a Job.
+	MaxTasks = 1000
+	// MaxPolicies is the highest number of policies in a list.
+	MaxPolicies = 300
+)
+
 // Job runs groups of Pods to completion.
 //
 // +kubebuilder:object:root=true

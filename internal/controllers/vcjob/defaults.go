@@ -3,6 +3,7 @@ package vcjob
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +25,7 @@ func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 		defaultTask(i, &s.Tasks[i])
 	}
 	if s.MinAvailable == 0 {
-		for i := range s.Tasks {
-			s.MinAvailable += *s.Tasks[i].MinAvailable
-		}
+		s.MinAvailable = saturate(sumMinAvailable(s))
 	}
 	for _, plugin := range svcDependentPlugins {
 		_, wants := s.Plugins[plugin]
@@ -37,13 +36,18 @@ func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 	return s
 }
 
+// taskName returns the name of the task at an index, or its default.
+func taskName(i int, t *batchv1.TaskSpec) string {
+	return cmp.Or(t.Name, fmt.Sprintf("%s%d", batchv1.DefaultTaskName, i))
+}
+
 func defaultTask(i int, t *batchv1.TaskSpec) {
-	t.Name = cmp.Or(t.Name, fmt.Sprintf("%s%d", batchv1.DefaultTaskName, i))
+	t.Name = taskName(i, t)
 	t.MaxRetry = cmp.Or(t.MaxRetry, batchv1.DefaultMaxRetry)
 	if t.MinAvailable == nil {
 		least := t.Replicas
 		if p := t.PartitionPolicy; p != nil && p.MinPartitions > 0 {
-			least = p.MinPartitions * p.PartitionSize
+			least = saturate(int64(p.MinPartitions) * int64(p.PartitionSize))
 		}
 		t.MinAvailable = &least
 	}
@@ -75,10 +79,22 @@ func limitDevices(r *corev1.ResourceRequirements) {
 }
 
 // totalReplicas returns the replicas of all tasks.
-func totalReplicas(s *batchv1.JobSpec) int32 {
-	var n int32
+func totalReplicas(s *batchv1.JobSpec) int32 { return saturate(sumReplicas(s)) }
+
+func sumReplicas(s *batchv1.JobSpec) (n int64) {
 	for i := range s.Tasks {
-		n += s.Tasks[i].Replicas
+		n += int64(s.Tasks[i].Replicas)
 	}
 	return n
 }
+
+// sumMinAvailable returns the sum over the tasks of a spec with defaults.
+func sumMinAvailable(s *batchv1.JobSpec) (n int64) {
+	for i := range s.Tasks {
+		n += int64(*s.Tasks[i].MinAvailable)
+	}
+	return n
+}
+
+// saturate returns n, limited to the range of an int32.
+func saturate(n int64) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }

@@ -14,10 +14,8 @@ const pluginEnv = "env"
 // older name.
 func addIndex(pod *corev1.Pod, index int) {
 	n := strconv.Itoa(index)
-	eachContainer(pod, func(c *corev1.Container) {
-		setEnv(c, corev1.EnvVar{Name: "VK_TASK_INDEX", Value: n})
-		setEnv(c, corev1.EnvVar{Name: "VC_TASK_INDEX", Value: n})
-	})
+	vars := []corev1.EnvVar{{Name: "VK_TASK_INDEX", Value: n}, {Name: "VC_TASK_INDEX", Value: n}}
+	eachContainer(pod, func(c *corev1.Container) { setEnv(c, vars) })
 }
 
 // eachContainer calls f for every container and init container.
@@ -30,8 +28,11 @@ func eachContainer(pod *corev1.Pod, f func(*corev1.Container)) {
 	}
 }
 
-// setEnv sets a variable, overriding the one of the template.
-func setEnv(c *corev1.Container, v corev1.EnvVar) {
-	c.Env = slices.DeleteFunc(c.Env, func(old corev1.EnvVar) bool { return old.Name == v.Name })
-	c.Env = append(c.Env, v)
+// setEnv sets variables, overriding those of the template.
+func setEnv(c *corev1.Container, vars []corev1.EnvVar) {
+	set := make(map[string]bool, len(vars))
+	for i := range vars {
+		set[vars[i].Name] = true
+	}
+	c.Env = append(slices.DeleteFunc(c.Env, func(old corev1.EnvVar) bool { return set[old.Name] }), vars...)
 }

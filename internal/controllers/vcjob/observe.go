@@ -104,26 +104,46 @@ func LostReplicas(j *batchv1.Job, pods []*corev1.Pod, creating map[string]bool) 
 	}
 	all := map[string][]int{}
 	for i := range j.Spec.Tasks {
-		t := j.Spec.Tasks[i].DeepCopy()
-		defaultTask(i, t)
-		var counted int32
-		for _, n := range j.Status.TaskStatusCount[t.Name].Phase {
-			counted += n
+		t := &j.Spec.Tasks[i]
+		name := taskName(i, t)
+		if len(j.Status.TaskStatusCount[name].Phase) == 0 || t.Replicas > batchv1.MaxTaskReplicas {
+			continue // none was counted, or the Job fails for its replicas
 		}
-		if counted > t.Replicas {
-			continue // the task was scaled down
-		}
-		var gone []int
-		for index := range int(t.Replicas) {
-			if name := podName(j.Name, t.Name, index); !have[name] && !creating[name] {
-				gone = append(gone, index)
-			}
-		}
-		if n := int(counted) - (int(t.Replicas) - len(gone)); n > 0 {
-			all[t.Name] = gone[:n]
+		gone := findGone(int(t.Replicas), countedPods(j.Status.TaskStatusCount[name]), func(index int) bool {
+			pod := podName(j.Name, name, index)
+			return have[pod] || creating[pod]
+		})
+		if len(gone) > 0 {
+			all[name] = gone
 		}
 	}
 	return all
+}
+
+func countedPods(s batchv1.TaskState) (n int) {
+	for _, count := range s.Phase {
+		n += int(count)
+	}
+	return n
+}
+
+// findGone returns the first missing replicas, as many as were counted and do not exist. None if
+// more were counted than there are replicas: the task was scaled down.
+func findGone(replicas, counted int, exists func(index int) bool) []int {
+	if counted > replicas {
+		return nil
+	}
+	var gone []int
+	existing := 0
+	for index := range replicas {
+		switch {
+		case exists(index):
+			existing++
+		case len(gone) < counted:
+			gone = append(gone, index)
+		}
+	}
+	return gone[:min(len(gone), max(counted-existing, 0))]
 }
 
 // findMissingClaims returns the claims that the Job names and that do not exist.

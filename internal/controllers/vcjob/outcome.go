@@ -2,12 +2,14 @@ package vcjob
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
@@ -72,11 +74,7 @@ func (p *plan) endedOutcome(t podCounts) *PhaseChange {
 // describeShortTask names a task with fewer succeeded Pods than its minAvailable. That
 // does not matter if the Job's minAvailable is less than the sum over its tasks.
 func (p *plan) describeShortTask(t podCounts) string {
-	var sum int32
-	for i := range p.spec.Tasks {
-		sum += *p.spec.Tasks[i].MinAvailable
-	}
-	if p.spec.MinAvailable < sum {
+	if int64(p.spec.MinAvailable) < sumMinAvailable(p.spec) {
 		return ""
 	}
 	for i := range p.spec.Tasks {
@@ -106,8 +104,8 @@ func (p *plan) stuckOutcome(t podCounts) *PhaseChange {
 	if t.liveCount() > 0 || len(p.Creating) > 0 || p.policyPending || len(p.MissingClaims) > 0 {
 		return nil
 	}
-	missing, held := p.missingReplicas()
-	if len(missing) > 0 || len(held) == 0 {
+	held := p.describeHeldTasks()
+	if len(held) == 0 || p.canCreateAny() {
 		return nil
 	}
 	return p.applySignal(lifecycle.VCJobUnsuccessful, "DependsOn", strings.Join(held, "; ")+", whose Pods have all ended")
@@ -119,43 +117,82 @@ type replica struct {
 	index int
 }
 
-// missingReplicas returns the replicas to create, and a message for each task that waits
-// for its dependencies.
-func (p *plan) missingReplicas() (all []replica, held []string) {
-	for i := range p.spec.Tasks {
-		t := &p.spec.Tasks[i]
-		var of []replica
+// missingIndexes yields the replicas of a task without a Pod, one by one: only the existing Pods
+// may cost something, not the number that the user wants.
+func (p *plan) missingIndexes(t *batchv1.TaskSpec) iter.Seq[int] {
+	return func(yield func(int) bool) {
 		for index := range int(t.Replicas) {
-			if name := podName(p.Job.Name, t.Name, index); p.podsByName[name] == nil && !p.Creating[name] {
-				of = append(of, replica{t, index})
+			if name := podName(p.Job.Name, t.Name, index); p.podsByName[name] == nil && !p.Creating[name] && !yield(index) {
+				return
 			}
 		}
-		if why := p.dependencyMessage(t); len(of) > 0 && why != "" {
-			held = append(held, why)
-			continue
-		}
-		all = append(all, of...)
 	}
-	return all, held
 }
 
-// createPods plans the Pods to create.
-func (p *plan) createPods() {
-	if !p.phase().ManagesPods() || len(p.MissingClaims) > 0 || p.Rejection != "" || validateSpec(p.spec) != "" {
-		return
+func (p *plan) isComplete(t *batchv1.TaskSpec) bool {
+	for range p.missingIndexes(t) {
+		return false
 	}
-	missing, _ := p.missingReplicas()
-	if len(missing) > maxBatch {
-		missing = missing[:maxBatch]
-		p.requeueAt(p.now)
+	return true
+}
+
+// replicasToCreate yields the missing replicas of all tasks that do not wait for others.
+func (p *plan) replicasToCreate() iter.Seq[replica] {
+	return func(yield func(replica) bool) {
+		for i := range p.spec.Tasks {
+			t := &p.spec.Tasks[i]
+			if p.dependencyMessage(t) != "" {
+				continue
+			}
+			for index := range p.missingIndexes(t) {
+				if !yield(replica{t, index}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// canCreateAny reports whether any Pod is missing whose task does not wait for others.
+func (p *plan) canCreateAny() bool {
+	for range p.replicasToCreate() {
+		return true
+	}
+	return false
+}
+
+// describeHeldTasks returns a message for each task whose missing Pods wait for other tasks.
+func (p *plan) describeHeldTasks() (held []string) {
+	if p.problem != "" {
+		return nil
+	}
+	for i := range p.spec.Tasks {
+		t := &p.spec.Tasks[i]
+		if why := p.dependencyMessage(t); why != "" && !p.isComplete(t) {
+			held = append(held, why)
+		}
+	}
+	return held
+}
+
+// createPods plans the Pods to create, up to a batch.
+func (p *plan) createPods() {
+	if !p.phase().ManagesPods() || len(p.MissingClaims) > 0 || p.Rejection != "" || p.problem != "" {
+		return
 	}
 	as := *p.Job // with the version of the planned status
 	as.Status = *p.status
-	for _, r := range missing {
+	batch := kit.NewBatch(maxBatch)
+	for r := range p.replicasToCreate() {
+		if batch.IsFull() {
+			p.requeueAt(p.now)
+			return
+		}
 		pod := newPod(&as, p.spec, r.task, r.index)
 		if at := p.evictedAt(pod.Name); !at.IsZero() {
 			pod.Annotations[keyEvictedAt] = at.UTC().Format(time.RFC3339Nano)
 		}
+		batch.Add(pod)
 		p.out.CreatePods = append(p.out.CreatePods, pod)
 	}
 }
@@ -171,13 +208,13 @@ func (p *plan) evictedAt(name string) time.Time {
 // planObjects plans the objects that the Pods need, and their deletion when the Job has
 // ended.
 func (p *plan) planObjects() {
-	if p.phase().ManagesPods() {
-		p.out.EnsureObjects = svcObjects(p.Job, p.spec)
+	if p.phase().ManagesPods() && p.problem == "" {
+		p.out.EnsureObjects = svcObjects(p.Job, p.spec, p.hosts)
 		for _, claim := range newClaims(p.Job) {
 			p.out.EnsureObjects = append(p.out.EnsureObjects, claim)
 		}
 	}
 	if _, has := p.Job.Status.ControlledResources[pluginRecordName(pluginSvc)]; has && p.phase().IsSettled() {
-		p.out.DeleteObjects = svcObjects(p.Job, p.spec)
+		p.out.DeleteObjects = svcObjects(p.Job, p.spec, nil)
 	}
 }

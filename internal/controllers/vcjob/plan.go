@@ -91,6 +91,8 @@ func Plan(now time.Time, tick time.Duration, in Input) Actions {
 	if in.Job.DeletionTimestamp != nil {
 		return p.out
 	}
+	p.indexTasks()
+	p.checkSpec()
 	if len(in.Creating) > 0 {
 		// A Pod that was deleted while the watch was disconnected causes no event.
 		p.requeueAt(now.Add(kit.ExpectationLifetime))
@@ -115,6 +117,13 @@ type plan struct {
 	tick   time.Duration
 	spec   *batchv1.JobSpec
 	status *batchv1.JobStatus // to be written
+	// tasks are the tasks of the spec by name.
+	tasks map[string]*batchv1.TaskSpec
+	// problem describes what keeps the spec from ever running. Empty if nothing does.
+	problem string
+	// hosts is the data of the ConfigMap of the svc plugin. Nil if the Job does not use it, or has
+	// a problem.
+	hosts map[string]string
 	// podsByName holds all Pods by name.
 	podsByName map[string]*corev1.Pod
 	// currentPods are the Pods of each task that are of the current version and not
@@ -138,6 +147,30 @@ func (p *plan) previousPhase() lifecycle.VCJobPhase {
 	return lifecycle.VCJobPhase(p.Job.Status.State.Phase)
 }
 
+// indexTasks indexes the tasks. Of several tasks of one name, the first one counts.
+func (p *plan) indexTasks() {
+	p.tasks = make(map[string]*batchv1.TaskSpec, len(p.spec.Tasks))
+	for i := range p.spec.Tasks {
+		if t := &p.spec.Tasks[i]; p.tasks[t.Name] == nil {
+			p.tasks[t.Name] = t
+		}
+	}
+}
+
+// checkSpec sets the problem of the spec. Only a spec without one is safe to follow: its numbers
+// and lists are bounded.
+func (p *plan) checkSpec() {
+	if p.problem = validateSpec(p.spec); p.problem != "" {
+		return
+	}
+	if _, on := p.spec.Plugins[pluginSvc]; on {
+		hosts, ok := listHosts(p.Job, p.spec)
+		if p.hosts = hosts; !ok {
+			p.problem = "spec.plugins.svc: the lists of hosts are longer than a ConfigMap can be, 1 MiB; use fewer replicas, or omit the plugin"
+		}
+	}
+}
+
 // classifyPods groups the Pods by name and by task.
 func (p *plan) classifyPods() {
 	p.podsByName, p.currentPods, p.restartTargets = map[string]*corev1.Pod{}, map[string][]*corev1.Pod{}, map[*corev1.Pod]bool{}
@@ -159,7 +192,7 @@ func (p *plan) nextChange() *PhaseChange {
 		return c
 	}
 	if p.phase().ManagesPods() {
-		if why := cmp.Or(p.Rejection, validateSpec(p.spec)); why != "" {
+		if why := cmp.Or(p.Rejection, p.problem); why != "" {
 			return p.applySignal(lifecycle.VCJobInvalid, "InvalidSpec", why)
 		}
 		if c := p.policyChange(); c != nil {

@@ -32,14 +32,7 @@ func (p *plan) isWanted(pod *corev1.Pod) bool {
 	return t != nil && index >= 0 && index < int(t.Replicas)
 }
 
-func (p *plan) findTask(name string) *batchv1.TaskSpec {
-	for i := range p.spec.Tasks {
-		if p.spec.Tasks[i].Name == name {
-			return &p.spec.Tasks[i]
-		}
-	}
-	return nil
-}
+func (p *plan) findTask(name string) *batchv1.TaskSpec { return p.tasks[name] }
 
 // hasExhaustedRetries reports whether the Job has used up its restarts. The last request
 // fails it, so maxRetry 3 allows two restarts.

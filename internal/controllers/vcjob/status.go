@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/events"
 )
 
 // podCounts counts the Pods of a Job. Pods that are terminating are counted as nothing
@@ -99,7 +100,7 @@ func (p *plan) keepEndedCounts(t *podCounts) {
 
 // explainPending sets reason and message of a Job whose Pods cannot be created yet.
 func (p *plan) explainPending() {
-	_, held := p.missingReplicas()
+	held := p.describeHeldTasks()
 	s := &p.status.State
 	switch {
 	case len(p.MissingClaims) > 0:
@@ -109,13 +110,19 @@ func (p *plan) explainPending() {
 	case s.Reason == "NoVolumeClaim" || s.Reason == "DependsOn":
 		s.Reason, s.Message = "Created", "its Pods are being created"
 	}
+	s.Message = events.ClipText(s.Message, maxMessageBytes)
 }
+
+// maxMessageBytes bounds the message of the status. It may list names that the user has chosen, and
+// the API server rejects a status that is too large every time.
+const maxMessageBytes = 4096
 
 // enterPhase sets the new phase.
 func (p *plan) enterPhase(c *PhaseChange) {
 	at := metav1.NewTime(p.now.Truncate(time.Second))
 	phase := batchv1.JobPhase(c.To)
 	s := p.status
+	c.Message = events.ClipText(c.Message, maxMessageBytes)
 	s.State = batchv1.JobState{Phase: phase, Reason: c.Reason, Message: c.Message, LastTransitionTime: at}
 	s.Conditions = append(slices.DeleteFunc(s.Conditions, func(old batchv1.JobCondition) bool { return old.Status == phase }),
 		batchv1.JobCondition{Status: phase, LastTransitionTime: &at})
@@ -130,8 +137,11 @@ func (p *plan) enterPhase(c *PhaseChange) {
 func pluginRecordName(name string) string { return "plugin-" + name }
 
 // controlledResources returns the objects other than Pods that the Job has created. Claims
-// stay as long as the Job.
+// stay as long as the Job. For a spec with a problem nothing more is created.
 func (p *plan) controlledResources() map[string]string {
+	if p.problem != "" && !p.phase().IsSettled() {
+		return p.status.ControlledResources
+	}
 	all := map[string]string{}
 	for _, claim := range newClaims(p.Job) {
 		all["volume-pvc-"+claim.Name] = claim.Name

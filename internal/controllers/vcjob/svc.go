@@ -53,14 +53,15 @@ func hostName(pod string) string { return naming.LabelValue(pod) }
 
 func hostsName(j *batchv1.Job) string { return naming.ChildName(naming.MaxName, j.Name, "svc") }
 
-// svcObjects returns the objects of the svc plugin, if the Job uses it.
-func svcObjects(j *batchv1.Job, spec *batchv1.JobSpec) []client.Object {
+// svcObjects returns the objects of the svc plugin, if the Job uses it. hosts is the data of the
+// ConfigMap.
+func svcObjects(j *batchv1.Job, spec *batchv1.JobSpec, hosts map[string]string) []client.Object {
 	args, on := spec.Plugins[pluginSvc]
 	if !on {
 		return nil
 	}
 	o := parseSvcFlags(args)
-	all := []client.Object{newService(j, o), newHostsConfigMap(j, spec)}
+	all := []client.Object{newService(j, o), &corev1.ConfigMap{ObjectMeta: ownedMeta(j, hostsName(j)), Data: hosts}}
 	if !o.noNetworkPolicy {
 		all = append(all, newNetworkPolicy(j))
 	}
@@ -85,14 +86,23 @@ func newService(j *batchv1.Job, o svcOptions) *corev1.Service {
 	}
 }
 
-// newHostsConfigMap returns the host names of each task's replicas.
-func newHostsConfigMap(j *batchv1.Job, spec *batchv1.JobSpec) *corev1.ConfigMap {
-	data := map[string]string{}
+// maxHostsBytes is the size of the data that a ConfigMap can hold.
+const maxHostsBytes = 1 << 20
+
+// listHosts returns the host names of each task's replicas, as the data of a ConfigMap. It reports
+// false, and stops, if they are too long for one.
+func listHosts(j *batchv1.Job, spec *batchv1.JobSpec) (data map[string]string, ok bool) {
+	data = map[string]string{}
+	left := maxHostsBytes
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
-		names := make([]string, t.Replicas)
-		for n := range names {
-			names[n] = hostName(podName(j.Name, t.Name, n)) + "." + svcName(j)
+		var names []string
+		for index := range int(t.Replicas) {
+			name := hostName(podName(j.Name, t.Name, index)) + "." + svcName(j)
+			if left -= 2 * len(name+","); left < 0 { // each name is in two lists
+				return nil, false
+			}
+			names = append(names, name)
 		}
 		maps.Copy(data, map[string]string{
 			t.Name + ".host": strings.Join(names, "\n"),
@@ -100,7 +110,7 @@ func newHostsConfigMap(j *batchv1.Job, spec *batchv1.JobSpec) *corev1.ConfigMap 
 			numVar(t.Name):   fmt.Sprint(t.Replicas),
 		})
 	}
-	return &corev1.ConfigMap{ObjectMeta: ownedMeta(j, hostsName(j)), Data: data}
+	return data, true
 }
 
 func hostsVar(task string) string { return "VC_" + envName(task) + "_HOSTS" }
@@ -133,16 +143,24 @@ func addHosts(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod, o svcOptio
 		Name:         "vcjob-hosts",
 		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: from}},
 	})
+	var vars []corev1.EnvVar
+	if o.hostsEnv {
+		vars = hostsEnv(spec, from)
+	}
 	eachContainer(pod, func(c *corev1.Container) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "vcjob-hosts", MountPath: hostsPath, ReadOnly: true})
-		if !o.hostsEnv {
-			return
-		}
-		for i := range spec.Tasks {
-			for _, v := range []string{hostsVar(spec.Tasks[i].Name), numVar(spec.Tasks[i].Name)} {
-				ref := &corev1.ConfigMapKeySelector{LocalObjectReference: from, Key: v}
-				setEnv(c, corev1.EnvVar{Name: v, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: ref}})
-			}
-		}
+		setEnv(c, vars)
 	})
+}
+
+// hostsEnv returns the variables with the hosts of each task, and their number.
+func hostsEnv(spec *batchv1.JobSpec, from corev1.LocalObjectReference) []corev1.EnvVar {
+	var vars []corev1.EnvVar
+	for i := range spec.Tasks {
+		for _, v := range []string{hostsVar(spec.Tasks[i].Name), numVar(spec.Tasks[i].Name)} {
+			ref := &corev1.ConfigMapKeySelector{LocalObjectReference: from, Key: v}
+			vars = append(vars, corev1.EnvVar{Name: v, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: ref}})
+		}
+	}
+	return vars
 }

@@ -16,6 +16,9 @@ func validateSpec(s *batchv1.JobSpec) string {
 	if len(s.Tasks) == 0 {
 		return "spec.tasks: a Job needs at least one task"
 	}
+	if why := validateLimits(s); why != "" {
+		return why
+	}
 	names := map[string]bool{}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
@@ -70,23 +73,23 @@ func validateDependencies(s *batchv1.JobSpec, names map[string]bool) string {
 // findCycle returns a cycle of the graph, with its first task repeated at the end. Nil if
 // there is none.
 func findCycle(s *batchv1.JobSpec, after map[string][]string) []string {
-	done := map[string]bool{}
+	done, onPath := map[string]bool{}, map[string]bool{}
 	var path []string
 	var visit func(string) []string
 	visit = func(name string) []string {
-		if at := slices.Index(path, name); at >= 0 {
-			return append(slices.Clone(path[at:]), name)
+		if onPath[name] {
+			return append(slices.Clone(path[slices.Index(path, name):]), name)
 		}
 		if done[name] {
 			return nil
 		}
-		path = append(path, name)
+		path, onPath[name] = append(path, name), true
 		for _, other := range after[name] {
 			if cycle := visit(other); cycle != nil {
 				return cycle
 			}
 		}
-		path, done[name] = path[:len(path)-1], true
+		path, onPath[name], done[name] = path[:len(path)-1], false, true
 		return nil
 	}
 	for i := range s.Tasks {
