@@ -5,6 +5,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The limits of a cluster. The schema, the admission policies and the controller check them.
+const (
+	// MaxGroupReplicas is the highest number of replicas of a worker group.
+	MaxGroupReplicas = 100_000
+	// MaxHosts is the highest number of Pods of a replica.
+	MaxHosts = 4096
+	// MaxWorkerPods is the highest number of worker Pods of a cluster.
+	MaxWorkerPods = 1_000_000
+	// MaxGroups is the highest number of worker groups.
+	MaxGroups = 1000
+)
+
 // RayCluster is a Ray cluster: a head Pod and groups of worker Pods.
 //
 // +kubebuilder:object:root=true

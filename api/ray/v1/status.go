@@ -130,4 +130,7 @@ const (
 	ReasonFailedCreateHeadPod   = "FailedCreateHeadPod"
 	ReasonFailedDeleteWorkerPod = "FailedDeleteWorkerPod"
 	ReasonFailedCreateWorkerPod = "FailedCreateWorkerPod"
+	// ReasonPodLimitExceeded: the spec has more Pods than a cluster may have, so none is created or
+	// deleted. A reason of ReplicaFailure that KubeRay does not have.
+	ReasonPodLimitExceeded = "PodLimitExceeded"
 )

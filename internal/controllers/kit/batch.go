@@ -6,7 +6,7 @@ import (
 )
 
 // MaxBatchBytes bounds the memory that the objects of one Batch take.
-const MaxBatchBytes = 64 << 20
+const MaxBatchBytes = 16 << 20
 
 // Batch bounds what one plan creates, by number and by memory: a user chooses both how many objects
 // are wanted and how large one is. The plan is continued when the objects of the batch exist.

@@ -146,10 +146,12 @@ func (v *view) areAllPodsReady() bool {
 	return v.headPod() != nil && len(v.Creating)+len(v.steps.Create) == 0 && allReady(v.heads) && allReady(v.workers)
 }
 
-// setReplicaFailure sets ReplicaFailure if a Pod could not be created or deleted, and removes it
-// when everything succeeded.
+// setReplicaFailure sets ReplicaFailure if a Pod could not be created or deleted, or if there are
+// too many, and removes it when everything succeeded.
 func (v *view) setReplicaFailure() {
-	if reason := replicaFailureReason(v.failed); reason != "" {
+	if v.steps.Excess != "" {
+		v.setCondition(rayv1.ReplicaFailure, metav1.ConditionTrue, rayv1.ReasonPodLimitExceeded, v.steps.Excess)
+	} else if reason := replicaFailureReason(v.failed); reason != "" {
 		v.setCondition(rayv1.ReplicaFailure, metav1.ConditionTrue, reason, v.failed.Error())
 	} else if v.failed == nil {
 		meta.RemoveStatusCondition(&v.status.Conditions, rayv1.ReplicaFailure)

@@ -69,6 +69,9 @@ type Actions struct {
 	// Problem is the user-facing reason why the Pods do not match the spec. If empty, they do or
 	// will.
 	Problem string
+	// Excess names the number that is beyond the limits of a cluster. If not empty, no Pods are
+	// created or deleted.
+	Excess string
 	// Events are those that are not about a single Pod.
 	Events []Event
 	// RequeueAt is when to plan again. If zero, only a watch event triggers it.

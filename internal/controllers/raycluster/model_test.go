@@ -569,7 +569,7 @@ func (m *model) checkGroup(g *rayv1.WorkerGroupSpec) int {
 // checkTemplates checks that changes were applied as the strategy requires.
 func (m *model) checkTemplates() {
 	m.t.Helper()
-	p := &plan{c: m.cluster, now: m.now}
+	p := &plan{c: m.cluster, now: m.now, index: newPodIndex(nil)}
 	for _, pod := range m.pods {
 		if !belongsToCluster(m.cluster, pod) {
 			continue

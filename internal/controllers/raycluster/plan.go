@@ -16,7 +16,7 @@ import (
 // Plan returns the actions for one cluster. Decisions are taken in KubeRay's order
 // (docs/reference/kinds/raycluster.md), so that none depends on Pods that an earlier one removes.
 func Plan(now time.Time, o Options, w Input) Actions {
-	p := &plan{Input: w, now: now, opts: o, c: w.Cluster}
+	p := &plan{Input: w, now: now, opts: o, c: w.Cluster, batch: kit.NewBatch(maxBatch)}
 	switch {
 	case p.c.Spec.ManagedBy != nil && *p.c.Spec.ManagedBy != rayv1.ManagedByThis:
 		return p.out // managed by another controller, which also writes the status
@@ -37,6 +37,10 @@ func Plan(now time.Time, o Options, w Input) Actions {
 	return p.out
 }
 
+// maxBatch is the most worker Pods that one plan creates, unless a single replica has more. The Pods
+// of a batch trigger the next plan.
+const maxBatch = 500
+
 // plan collects the actions while Plan runs.
 type plan struct {
 	Input
@@ -47,7 +51,11 @@ type plan struct {
 	deleting map[types.UID]bool
 	// plannedNames holds the names of the Pods that this plan creates.
 	plannedNames map[string]bool
-	out          Actions
+	// batch bounds the Pods that this plan creates.
+	batch kit.Batch
+	// index finds the Pods.
+	index podIndex
+	out   Actions
 }
 
 func (p *plan) requeueAt(at time.Time) {
@@ -61,6 +69,7 @@ func (p *plan) addReason(format string, args ...any) {
 // planPods decides which Pods are created, deleted and restamped.
 func (p *plan) planPods() {
 	p.deleting, p.plannedNames = map[types.UID]bool{}, map[string]bool{}
+	p.index = newPodIndex(p.Pods)
 	if len(p.Creating) > 0 || len(p.Deleting) > 0 {
 		// If a Pod was created and deleted while the watch was interrupted, no event arrives.
 		p.requeueAt(p.now.Add(kit.ExpectationLifetime))
@@ -70,7 +79,7 @@ func (p *plan) planPods() {
 			p.requeueAt(lostAt(pod))
 		}
 	}
-	if p.planSuspension() || p.planRecreate() {
+	if p.planSuspension() || p.rejectExcess() || p.planRecreate() {
 		return
 	}
 	p.planRestamp()

@@ -17,7 +17,9 @@ import (
 const (
 	// cleanupTimeout is the default of the annotation for the deletion timeout.
 	cleanupTimeout = 300 * time.Second
-	// cleanupLook is the requeue interval while the heads of a deleted cluster terminate.
+	// maxCleanupTimeout is the highest value of that annotation that counts.
+	maxCleanupTimeout = 7 * 24 * time.Hour
+	// cleanupRequeueInterval is the requeue interval while the heads of a deleted cluster terminate.
 	cleanupRequeueInterval = 10 * time.Second
 )
 
@@ -65,7 +67,7 @@ func (p *plan) abandonCleanup(why, message string) {
 func (p *plan) cleanupDeadline() time.Time {
 	after := cleanupTimeout
 	if n, err := strconv.Atoi(p.c.Annotations[rayv1.AnnotationFTDeletionTimeout]); err == nil && n > 0 {
-		after = time.Duration(n) * time.Second
+		after = time.Duration(min(n, int(maxCleanupTimeout/time.Second))) * time.Second
 	}
 	return p.c.DeletionTimestamp.Add(after)
 }

@@ -86,16 +86,10 @@ func (p *plan) createHead() {
 }
 
 // isNameTaken reports whether an observed Pod has this name.
-func (p *plan) isNameTaken(name string) bool {
-	for _, pod := range p.Pods {
-		if pod.Name == name {
-			return true
-		}
-	}
-	return false
-}
+func (p *plan) isNameTaken(name string) bool { return p.index.names[name] }
 
 func (p *plan) createPod(pod *corev1.Pod) {
+	p.batch.Add(pod)
 	p.addReason("create %s Pod %s", pod.Labels[rayv1.LabelNodeType], pod.Name)
 	p.plannedNames[pod.Name] = true
 	p.out.Create = append(p.out.Create, pod)

@@ -89,12 +89,17 @@ func (p *plan) currentTemplateHash(pod *corev1.Pod) string {
 	if isHead(pod) {
 		return build.HeadHash(p.c)
 	}
-	for i := range p.c.Spec.WorkerGroupSpecs {
-		if g := &p.c.Spec.WorkerGroupSpecs[i]; g.GroupName == pod.Labels[rayv1.LabelGroup] {
-			return build.GroupHash(p.c, g)
-		}
+	group := pod.Labels[rayv1.LabelGroup]
+	if hash, known := p.index.templateHashes[group]; known {
+		return hash
 	}
-	return ""
+	i := slices.IndexFunc(p.c.Spec.WorkerGroupSpecs, func(g rayv1.WorkerGroupSpec) bool { return g.GroupName == group })
+	if i < 0 {
+		return ""
+	}
+	hash := build.GroupHash(p.c, &p.c.Spec.WorkerGroupSpecs[i])
+	p.index.templateHashes[group] = hash
+	return hash
 }
 
 // rollShare limits the unavailable workers of a group during a rolling update: at most one in

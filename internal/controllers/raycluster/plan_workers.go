@@ -55,8 +55,8 @@ func (p *plan) hasUnseenPods(g *rayv1.WorkerGroupSpec) bool {
 // presentWorkers returns the Pods of a group that exist.
 func (p *plan) presentWorkers(g *rayv1.WorkerGroupSpec) []*corev1.Pod {
 	var all []*corev1.Pod
-	for _, pod := range p.Pods {
-		if !isHead(pod) && pod.Labels[rayv1.LabelGroup] == g.GroupName && p.isPresent(pod) {
+	for _, pod := range p.index.workers[g.GroupName] {
+		if p.isPresent(pod) {
 			all = append(all, pod)
 		}
 	}
@@ -132,10 +132,12 @@ func (p *plan) removeUnit(u unit, retry bool, because string) {
 
 // removeWorkersToDelete deletes the units in workersToDelete. Names of Pods in other groups are ignored.
 func (p *plan) removeWorkersToDelete(g *rayv1.WorkerGroupSpec, units []unit) {
+	names := make(map[string]bool, len(g.ScaleStrategy.WorkersToDelete))
+	for _, name := range g.ScaleStrategy.WorkersToDelete {
+		names[name] = true
+	}
 	for _, u := range units {
-		chosen := slices.ContainsFunc(u.pods, func(pod *corev1.Pod) bool {
-			return slices.Contains(g.ScaleStrategy.WorkersToDelete, pod.Name)
-		})
+		chosen := slices.ContainsFunc(u.pods, func(pod *corev1.Pod) bool { return names[pod.Name] })
 		if chosen && !u.leaves {
 			p.addReason("delete %s of group %s: it is in workersToDelete", u.name(), g.GroupName)
 			p.removeHealthyUnit(u, "Deleted pod %s/%s")
@@ -168,7 +170,7 @@ func (p *plan) scaleGroup(g *rayv1.WorkerGroupSpec, units []unit) {
 	}
 }
 
-// addUnits creates n units, each at the lowest free index.
+// addUnits creates n units, each at the lowest free index, up to the batch of the plan.
 func (p *plan) addUnits(g *rayv1.WorkerGroupSpec, units []unit, n int) {
 	used := map[int]bool{}
 	for _, u := range units {
@@ -176,7 +178,7 @@ func (p *plan) addUnits(g *rayv1.WorkerGroupSpec, units []unit, n int) {
 			used[slotOf(pod).index] = true
 		}
 	}
-	for index := 0; n > 0; index++ {
+	for index := 0; n > 0 && !p.batch.IsFull(); index++ {
 		if used[index] {
 			continue
 		}

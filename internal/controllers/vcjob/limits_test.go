@@ -20,13 +20,17 @@ const maxStatusText = 256 << 10
 // through, a plan is small and the status can be stored.
 func TestPlan_ExtremeFields(t *testing.T) {
 	newJob := func() *batchv1.Job {
-		j := job("Running", 2000, 1)
+		j := job("Running", 600, 1)
 		j.Spec.Plugins = map[string][]string{"svc": nil, "env": nil}
 		j.Status.TaskStatusCount = map[string]batchv1.TaskState{"a": {Phase: map[corev1.PodPhase]int32{corev1.PodRunning: 1}}}
 		return j
 	}
 	for _, c := range extreme.Cases(newJob, func(j *batchv1.Job) any { return &j.Spec }) {
-		for _, phase := range []batchv1.JobPhase{"", "Pending", "Running", "Restarting", "Completed"} {
+		phases := []batchv1.JobPhase{"Pending", "", "Running", "Restarting", "Completed"}
+		if strings.Contains(c.Path, ".template.") {
+			phases = phases[:1] // the phase decides whether a template is copied, not how
+		}
+		for _, phase := range phases {
 			j := newJob()
 			j.Status.State.Phase = phase
 			c.Set(j)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/platform/events"
 )
 
 // The reasons of Invalid, and of the events about it.
@@ -43,7 +44,7 @@ func Validate(c *rayv1.RayCluster) []Invalid {
 	names := map[string]bool{}
 	for i := range c.Spec.WorkerGroupSpecs {
 		g := &c.Spec.WorkerGroupSpecs[i]
-		at := "spec.workerGroupSpecs[" + g.GroupName + "]"
+		at := fmt.Sprintf("spec.workerGroupSpecs[%.64s]", g.GroupName)
 		f.addIf(names[g.GroupName], "spec.workerGroupSpecs: several groups are named %s; give each group a unique name, because Pods are identified by it", g.GroupName)
 		names[g.GroupName] = true
 		f.checkGroup(c, g, at)
@@ -65,9 +66,15 @@ type findings struct {
 	all    []Invalid
 }
 
+// The limits of findings: each is about a text or an item of a list of the user.
+const (
+	maxFindings     = 100
+	maxFindingBytes = 1024
+)
+
 func (f *findings) addIf(wrong bool, format string, args ...any) {
-	if wrong {
-		f.all = append(f.all, Invalid{f.reason, fmt.Sprintf(format, args...)})
+	if wrong && len(f.all) < maxFindings {
+		f.all = append(f.all, Invalid{f.reason, events.ClipText(fmt.Sprintf(format, args...), maxFindingBytes)})
 	}
 }
 
