@@ -60,6 +60,7 @@ type JobSpec struct {
 	// Running. If 0, the sum of minAvailable of all tasks.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	MinAvailable int32 `json:"minAvailable,omitempty"`
 	// Volumes are mounted in every container.
 	// +optional
@@ -67,12 +68,14 @@ type JobSpec struct {
 	// Tasks are the groups of equal Pods of the Job.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Tasks []TaskSpec `json:"tasks,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// Policies define the reaction to events of any task. Policies of the task take
 	// precedence.
 	// +optional
+	// +kubebuilder:validation:MaxItems=300
 	Policies []LifecyclePolicy `json:"policies,omitempty"`
 	// Plugins maps the names of plugins to their arguments. Supported are env and svc.
 	// +optional
@@ -88,12 +91,14 @@ type JobSpec struct {
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	MaxRetry int32 `json:"maxRetry,omitempty"`
 	// TTLSecondsAfterFinished is the number of seconds after which a completed, failed or
 	// terminated Job is deleted. If the manager has an archive, the Job is kept until it is
 	// recorded there. If not set, the Job is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=315360000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 	// PriorityClassName is the priority class of Pods whose template sets none.
 	// +optional
@@ -103,6 +108,7 @@ type JobSpec struct {
 	// minAvailable of them have succeeded.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
 	MinSuccess *int32 `json:"minSuccess,omitempty"`
 	// NetworkTopology is for topology-aware schedulers. It has no effect.
 	// +optional
@@ -131,16 +137,19 @@ type TaskSpec struct {
 	// Replicas is the number of Pods.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	Replicas int32 `json:"replicas,omitempty"`
 	// MinAvailable is the number of Pods that must be running, or have succeeded. If not set, all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	MinAvailable *int32 `json:"minAvailable,omitempty"`
 	// Template of the Pods.
 	// +optional
 	Template corev1.PodTemplateSpec `json:"template,omitempty"`
 	// Policies define the reaction to events of this task.
 	// +optional
+	// +kubebuilder:validation:MaxItems=300
 	Policies []LifecyclePolicy `json:"policies,omitempty"`
 	// TopologyPolicy is for NUMA-aware schedulers. It has no effect.
 	// +optional
@@ -149,6 +158,7 @@ type TaskSpec struct {
 	// MaxRetry is the total number of container restarts in the task's Pods that causes the
 	// event TaskFailed. If 0, 3.
 	// +optional
+	// +kubebuilder:validation:Maximum=1000000
 	MaxRetry int32 `json:"maxRetry,omitempty"`
 	// DependsOn delays the creation of the Pods until other tasks are ready.
 	// +optional
@@ -176,6 +186,7 @@ const (
 type DependsOn struct {
 	// Name lists the names of the tasks.
 	// +optional
+	// +kubebuilder:validation:MaxItems=1000
 	Name []string `json:"name,omitempty"`
 	// Iteration defines how many of the tasks must be ready. If empty, all.
 	// +optional
@@ -185,8 +196,10 @@ type DependsOn struct {
 // PartitionPolicySpec divides the Pods of a task into partitions of equal size.
 type PartitionPolicySpec struct {
 	// TotalPartitions is the number of partitions.
+	// +kubebuilder:validation:Maximum=100000
 	TotalPartitions int32 `json:"totalPartitions"`
 	// PartitionSize is the number of Pods per partition.
+	// +kubebuilder:validation:Maximum=100000
 	PartitionSize int32 `json:"partitionSize"`
 	// NetworkTopology is for topology-aware schedulers. It has no effect.
 	// +optional
@@ -194,6 +207,7 @@ type PartitionPolicySpec struct {
 	// MinPartitions is the number of partitions that must be ready. If 0, all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	MinPartitions int32 `json:"minPartitions,omitempty"`
 }
 
@@ -206,6 +220,7 @@ type NetworkTopologySpec struct {
 	Mode string `json:"mode,omitempty"`
 	// HighestTierAllowed is the highest network tier that the Pods may span.
 	// +optional
+	// +kubebuilder:validation:Maximum=1000000
 	HighestTierAllowed *int `json:"highestTierAllowed,omitempty"`
 	// HighestTierName is the name of that tier.
 	// +optional

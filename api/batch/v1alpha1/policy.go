@@ -74,6 +74,8 @@ type LifecyclePolicy struct {
 	Events []Event `json:"events,omitempty"`
 	// ExitCode of a Pod's first container that triggers the action. It must not be 0.
 	// +optional
+	// +kubebuilder:validation:Minimum=-2147483648
+	// +kubebuilder:validation:Maximum=2147483647
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// Timeout delays the action. If the Pod recovers within that time, the action is not
 	// executed. If not set, there is no delay.

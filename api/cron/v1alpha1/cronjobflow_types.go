@@ -87,6 +87,7 @@ type CronJobFlowSpec struct {
 	// missed flows is created.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=315360000
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
 	// ConcurrencyPolicy defines what happens when a flow is due while an earlier one runs. Allow
 	// starts it, Forbid waits for the earlier one, Replace deletes the earlier one.
@@ -101,11 +102,13 @@ type CronJobFlowSpec struct {
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	SuccessfulFlowsHistoryLimit *int32 `json:"successfulFlowsHistoryLimit,omitempty"`
 	// FailedFlowsHistoryLimit is the number of failed flows to keep.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	FailedFlowsHistoryLimit *int32 `json:"failedFlowsHistoryLimit,omitempty"`
 	// JobFlowTemplate is the template of the flows.
 	JobFlowTemplate JobFlowTemplate `json:"jobFlowTemplate"`

@@ -106,6 +106,7 @@ type JobFlowSpec struct {
 	// not set, the flow is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=315360000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
@@ -113,6 +114,7 @@ type JobFlowSpec struct {
 type RetryRequest struct {
 	// Generation of the request. Increase it to retry once more.
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=9007199254740991
 	Generation int64 `json:"generation"`
 	// Flows are the steps to run again, with all steps that depend on them, whether they have
 	// failed or not. If empty, the failed ones.
@@ -251,11 +253,13 @@ type Probe struct {
 	// SuccessThreshold is the number of consecutive rounds that must succeed. If not set, 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
 	SuccessThreshold *int32 `json:"successThreshold,omitempty"`
 	// FailureThreshold is the number of consecutive rounds that fail the step. If not set or 0,
 	// the step waits as long as its targets run.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 }
 

@@ -35,6 +35,7 @@ type AutoscalerOptions struct {
 	// IdleTimeoutSeconds is the number of seconds after which an idle worker is removed. If not
 	// set, 60.
 	// +optional
+	// +kubebuilder:validation:Maximum=315360000
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 	// UpscalingMode defines how fast workers are added. If not set, Default.
 	// +optional

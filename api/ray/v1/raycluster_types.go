@@ -62,6 +62,7 @@ type RayClusterSpec struct {
 	HeadGroupSpec HeadGroupSpec `json:"headGroupSpec"`
 	// WorkerGroupSpecs define the groups of worker Pods. If empty, there is only the head.
 	// +optional
+	// +kubebuilder:validation:MaxItems=1000
 	WorkerGroupSpecs []WorkerGroupSpec `json:"workerGroupSpecs,omitempty"`
 	// RayVersion is the version of Ray in the images, such as 2.53.0. It selects the probes and
 	// the supported features. If empty, features that need a minimum version are not supported.
@@ -175,25 +176,32 @@ type WorkerGroupSpec struct {
 	// maxReplicas. The autoscaler writes it, too.
 	// +optional
 	// +kubebuilder:default=0
+	// +kubebuilder:validation:Maximum=100000
 	Replicas *int32 `json:"replicas,omitempty"`
 	// MinReplicas is the lowest number of replicas.
 	// +kubebuilder:default=0
+	// +kubebuilder:validation:Maximum=100000
 	MinReplicas *int32 `json:"minReplicas"`
 	// MaxReplicas is the highest number of replicas.
 	// +kubebuilder:default=2147483647
+	// +kubebuilder:validation:Maximum=2147483647
 	MaxReplicas *int32 `json:"maxReplicas"`
 	// NumOfHosts is the number of Pods per replica. They are created and deleted together.
 	// +optional
 	// +kubebuilder:default=1
+	// +kubebuilder:validation:Maximum=4096
 	NumOfHosts int32 `json:"numOfHosts,omitempty"`
 	// Priority of the group when the autoscaler chooses among groups. Higher values are preferred.
 	// Requires autoscaler v2.
 	// +optional
 	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000000000
+	// +kubebuilder:validation:Maximum=1000000000
 	Priority *int32 `json:"priority,omitempty"`
 	// IdleTimeoutSeconds is the number of seconds after which the autoscaler removes an idle
 	// worker of the group. If not set, that of autoscalerOptions. Requires autoscaler v2.
 	// +optional
+	// +kubebuilder:validation:Maximum=315360000
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 	// Suspend deletes the Pods of this group and keeps the group.
 	// +optional

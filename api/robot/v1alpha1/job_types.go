@@ -132,6 +132,7 @@ type JobSpec struct {
 	// is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=315360000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
@@ -313,6 +314,7 @@ type Update struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
+	// +kubebuilder:validation:Maximum=1000000
 	MaxParallel int32 `json:"maxParallel,omitempty"`
 	// MinHealthyTime is the time that a changed replica must run before the next one changes. If
 	// empty, 10s.
@@ -324,6 +326,7 @@ type Update struct {
 type Requeue struct {
 	// Generation of the request. Increase it to requeue once more.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
 	Generation int64 `json:"generation"`
 	// Scope selects all tasks, or only the failed ones. It must not be failed if tasks are named.
 	// +optional
@@ -351,12 +354,14 @@ type FailurePolicy struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=3
+	// +kubebuilder:validation:Maximum=1000000
 	SoftFailLimit *int32 `json:"softFailLimit,omitempty"`
 	// BlocklistAfter is the number of tasks of a group that must fail on a robot before the group
 	// no longer uses it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=3
+	// +kubebuilder:validation:Maximum=1000000
 	BlocklistAfter *int32 `json:"blocklistAfter,omitempty"`
 }
 

@@ -90,6 +90,7 @@ type TaskSpec struct {
 	// robot stops the task, which then waits to be placed again. Any other number has no effect.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	EvictAttempt int32 `json:"evictAttempt,omitempty"`
 
 	// Constraints that a robot must satisfy, all of them.

@@ -200,6 +200,7 @@ type Resources struct {
 	// IOPS is the number of disk operations per second.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
 	IOPS int64 `json:"iops,omitempty"`
 	// Devices are countable devices of the robot, by their names in spec.capacity of the Robot,
 	// such as arm: 1.
@@ -358,6 +359,7 @@ type RestartPolicy struct {
 	// Attempts is the number of restarts within interval.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	Attempts int32 `json:"attempts,omitempty"`
 	// Interval in which attempts are counted. If empty, all restarts are counted.
 	// +optional
@@ -379,6 +381,7 @@ type ReschedulePolicy struct {
 	// Attempts is the number of attempts on other robots within interval.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	Attempts int32 `json:"attempts,omitempty"`
 	// Interval in which attempts are counted. If empty, all attempts are counted.
 	// +optional

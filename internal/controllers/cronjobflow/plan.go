@@ -170,6 +170,10 @@ func (p *planner) lastScheduleTime() time.Time {
 	return p.Cron.CreationTimestamp.Time
 }
 
+// maxDeadlineSeconds is ten years, the maximum of startingDeadlineSeconds. A larger one would overflow a
+// time.Duration and count as passed.
+const maxDeadlineSeconds = 315_360_000
+
 // dueTime returns the latest time that has passed without a flow, unless its starting
 // deadline has passed, too.
 func (p *planner) dueTime(times schedule) (time.Time, bool) {
@@ -179,7 +183,7 @@ func (p *planner) dueTime(times schedule) (time.Time, bool) {
 		return due, false
 	}
 	deadline := p.Cron.Spec.StartingDeadlineSeconds
-	if deadline != nil && due.Add(time.Duration(*deadline)*time.Second).Before(p.now) {
+	if deadline != nil && due.Add(time.Duration(min(*deadline, maxDeadlineSeconds))*time.Second).Before(p.now) {
 		p.addEvent(corev1.EventTypeWarning, "MissSchedule", "missed the time to start a flow: %s", due.UTC().Format(time.RFC3339))
 		return due, false
 	}

@@ -87,6 +87,7 @@ type groupMemory struct {
 	createdUnbound   map[string]bool   // created without a robot, not in the cache yet
 	generation       int64             // of the group, for the next two fields
 	revisions        map[string]string // by task name; nil until the first observe
+	definitionBytes  int               // memory of the tasks of one replica
 	tooLargeMessage  string
 	fleet            fleetCache
 	denial           denial

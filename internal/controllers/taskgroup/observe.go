@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
@@ -93,7 +94,7 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
 	w.ReservationPending = m.requestedAt == m.reservationCount+1
 	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
-	w.TooLarge = m.tooLargeMessage
+	w.TooLarge, w.DefinitionBytes = m.tooLargeMessage, m.definitionBytes
 	top := min(m.nextIndex, apiconv.ReplicaCount(g))
 	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() {
 		w.IncompleteReplicas = m.findGaps(g, top, creating)
@@ -107,6 +108,7 @@ func (m *groupTasks) updateDefinition(g *v1alpha1.TaskGroup) {
 		return
 	}
 	m.generation, m.revisions, m.tooLargeMessage = g.Generation, revision.TaskRevisions(&g.Spec.TaskGroupTemplate), describeTooLarge(g)
+	m.definitionBytes = kit.MemorySize(&g.Spec.TaskGroupTemplate)
 	m.batch, m.requestedAt, m.denial = 1, 0, denial{}
 	for name, c := range m.records {
 		m.countRecord(c, -1)
@@ -166,8 +168,14 @@ func describeTooLarge(g *v1alpha1.TaskGroup) string {
 			return why
 		}
 	}
+	if bytes := kit.MemorySize(&g.Spec.TaskGroupTemplate) * apiconv.ReplicaCount(g); g.Spec.Gang && bytes > maxGangBytes {
+		return fmt.Sprintf("the tasks of the gang need %d MiB of the controller's memory, at most %d MiB are allowed; shorten their definitions, or lower count", bytes>>20, maxGangBytes>>20)
+	}
 	return ""
 }
+
+// maxGangBytes bounds the memory of a gang, whose tasks are created at once.
+const maxGangBytes = 16 * kit.MaxBatchBytes
 
 // groupsOfJob returns requests for the groups of a job.
 func (c *Controller) groupsOfJob(ctx context.Context, j client.Object) []reconcile.Request {

@@ -75,6 +75,8 @@ type Input struct {
 	LastBound time.Time
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
+	// DefinitionBytes is the memory that the tasks of one replica take.
+	DefinitionBytes int
 	// TooLarge describes a task that exceeds the size of a message, or is empty.
 	TooLarge string
 	// Revisions are the wanted revisions of the group's Tasks, by task name.

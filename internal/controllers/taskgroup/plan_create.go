@@ -1,6 +1,9 @@
 package taskgroup
 
-import "k8s4r.io/k8s4r/internal/core/taskcounts"
+import (
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
 
 // planCreates decides which replicas to create.
 func (p *plan) planCreates() {
@@ -37,6 +40,15 @@ func (p *plan) planCreates() {
 // maxReplicasPerPlan bounds the replicas of one plan. Admission rejects larger gangs.
 const maxReplicasPerPlan = 128
 
+// maxReplicas returns how many replicas this plan may create: fewer if their definition is large.
+// A gang is created at once, and describeTooLarge bounds its memory.
+func (p *plan) maxReplicas() int {
+	if p.Group.Spec.Gang {
+		return maxReplicasPerPlan
+	}
+	return min(maxReplicasPerPlan, max(kit.MaxBatchBytes/max(p.DefinitionBytes, 1), 1))
+}
+
 // missingReplicas returns the replicas to create now, ordered by index.
 func (p *plan) missingReplicas() []Replica {
 	live := p.Tasks.Total - p.Tasks.TerminalCount() + p.CreatingTasks
@@ -49,7 +61,7 @@ func (p *plan) missingReplicas() []Replica {
 		// make room in the window.
 		room = maxReplicasPerPlan
 	}
-	room = min(room, maxReplicasPerPlan)
+	room = min(room, p.maxReplicas())
 	want := p.IncompleteReplicas[:min(room, len(p.IncompleteReplicas))]
 	for i := p.NextIndex; i < p.endIndex() && len(want) < room; i++ {
 		want = append(want, Replica{Index: i, Tasks: p.Group.Spec.TaskDefinitions()})

@@ -4,6 +4,7 @@ package taskcounts
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -40,9 +41,9 @@ func MaxFailedPercent(j *v1alpha1.Job) int {
 
 // ToStatus converts counts to the fields of the status.
 func ToStatus(c lifecycle.Counts) v1alpha1.TaskCounts {
-	n := func(states ...lifecycle.TaskState) int32 { return int32(c.SumOf(states...)) }
+	n := func(states ...lifecycle.TaskState) int32 { return saturate(c.SumOf(states...)) }
 	out := v1alpha1.TaskCounts{
-		TotalTasks:       int32(c.Total),
+		TotalTasks:       saturate(c.Total),
 		DispatchingTasks: n(lifecycle.TaskDispatching),
 		RunningTasks:     n(lifecycle.TaskRunning),
 		UnknownTasks:     n(lifecycle.TaskUnknown),
@@ -53,9 +54,12 @@ func ToStatus(c lifecycle.Counts) v1alpha1.TaskCounts {
 		FailedTasks:      n(lifecycle.TaskFailed),
 		CanceledTasks:    n(lifecycle.TaskCanceled),
 	}
-	out.PendingTasks = int32(c.PendingCount()) - out.SoftFailedTasks
+	out.PendingTasks = saturate(c.PendingCount()) - out.SoftFailedTasks
 	return out
 }
+
+// saturate returns n, or the largest number that a status can hold.
+func saturate(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
 // AddTo adds the fields of a status to counts. PendingTasks are included in Total only.
 func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
