@@ -42,6 +42,9 @@ type JobFlowList struct {
 	Items           []JobFlow `json:"items"`
 }
 
+// MaxSteps is the highest number of steps of a flow. The status of more does not fit into an object.
+const MaxSteps = 1000
+
 // RetainPolicy defines whether the Jobs of a flow that has succeeded are kept.
 //
 // +kubebuilder:validation:Enum=retain;delete
@@ -75,6 +78,7 @@ const (
 type JobFlowSpec struct {
 	// Flows are the steps.
 	// +optional
+	// +kubebuilder:validation:MaxItems=1000
 	Flows []Flow `json:"flows,omitempty"`
 	// JobRetainPolicy defines whether the Jobs are kept when the flow has succeeded. If empty,
 	// retain.

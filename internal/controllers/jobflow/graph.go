@@ -2,6 +2,7 @@ package jobflow
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -35,6 +36,9 @@ type Graph struct {
 // as in Volcano.
 func NewGraph(spec *flowv1.JobFlowSpec) *Graph {
 	g := &Graph{steps: graph.DistinctSteps(spec.Flows), templates: map[TemplateKey]bool{}}
+	if n := len(g.steps); n > flowv1.MaxSteps {
+		return &Graph{Invalid: fmt.Errorf("spec.flows: %d steps, at most %d are allowed; divide them among several flows", n, flowv1.MaxSteps)}
+	}
 	g.index = make(map[string]int, len(g.steps))
 	for i := range g.steps {
 		g.index[g.steps[i].Name] = i
