@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 const (
@@ -170,8 +169,8 @@ func (o overview) robotProblems(now time.Time) []string {
 			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), prefixColon(r.Status.Message)))
 			continue
 		}
-		if c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionResponsive); c != nil && c.Status == metav1.ConditionFalse {
-			out = append(out, fmt.Sprintf("robot %s does not answer dispatches%s", r.Name, prefixColon(c.Message)))
+		if c := apiconv.Impairment(r); c != nil {
+			out = append(out, fmt.Sprintf("robot %s gets no new tasks%s", r.Name, prefixColon(c.Message)))
 		}
 	}
 	return out

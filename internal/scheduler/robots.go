@@ -42,7 +42,7 @@ func (r *robotState) isOnline() bool { return r.offer.Phase == lifecycle.RobotOn
 
 // acceptsTasksOf reports whether new tasks of a namespace may be placed on the robot.
 func (r *robotState) acceptsTasksOf(namespace string) bool {
-	return r.isOnline() && !r.offer.Unschedulable && slices.Contains(r.users, namespace)
+	return r.isOnline() && !r.offer.Unschedulable && r.offer.Impairment == "" && slices.Contains(r.users, namespace)
 }
 
 // removeObject drops the object of a namespace, if there is one.
@@ -163,7 +163,7 @@ func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
 		x.byNamespace[namespace][r.id] = r
 		x.countOnline(namespace, wasOnline && slices.Contains(oldUsers, namespace), isOnline)
 	}
-	return lostUsers || !isOnline || offer.Unschedulable
+	return lostUsers || !isOnline || offer.Unschedulable || offer.Impairment != ""
 }
 
 // countOnline updates the count of a namespace after one of its robots changed.

@@ -117,7 +117,7 @@ type JobSpec struct {
 	// +optional
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
 
-	// Disconnect defines what happens to tasks whose robot is disconnected.
+	// Disconnect defines what happens to tasks whose robot is disconnected, or does not answer.
 	// +optional
 	Disconnect *Disconnect `json:"disconnect,omitempty"`
 
@@ -389,6 +389,14 @@ type Disconnect struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be at least 1s; omit it if the robot does not have to stop the task by itself"
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
+	// DispatchTimeout is how long a connected robot may take to accept a task. It starts with the
+	// first dispatch, ends when the robot has recorded the attempt, and does not count while a
+	// Secret of the task is missing. After it the robot is lost for the task. It applies to robots
+	// whose status.agent.answersDispatches is true, and to tasks that are created later.
+	// +optional
+	// +kubebuilder:default="1m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="must be from 10s to 1h"
+	DispatchTimeout *Duration `json:"dispatchTimeout,omitempty"`
 	// Replace creates a new attempt on another robot when the robot is lost. If false, the task
 	// waits until its robot is back, or it is evicted or canceled.
 	// +optional

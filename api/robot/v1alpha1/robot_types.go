@@ -132,8 +132,9 @@ type RobotStatus struct {
 	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
-	// Conditions of the robot. The server writes Connected, Responsive and Authenticated; the
-	// manager writes Approved, Identity and IdentityConflict.
+	// Conditions of the robot. The server writes Connected, Responsive, DiskPressure,
+	// JournalReadOnly and Authenticated; the manager writes Approved, Identity and
+	// IdentityConflict.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -152,6 +153,10 @@ type AgentInfo struct {
 	// Address at which people can reach the robot. Empty if it reports none.
 	// +optional
 	Address string `json:"address,omitempty"`
+	// AnswersDispatches is true if the agent reports that it has accepted a task, before it
+	// prepares and starts it. Only then does a missing answer count (disconnect.dispatchTimeout).
+	// +optional
+	AnswersDispatches bool `json:"answersDispatches,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

@@ -80,6 +80,12 @@ type TaskSpec struct {
 	// +optional
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
 
+	// DispatchTimeout is how long a connected robot may take to accept an attempt. After that the
+	// robot is lost for the task. Copied from disconnect.dispatchTimeout of the Job. If empty, 1m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="must be from 10s to 1h"
+	DispatchTimeout *Duration `json:"dispatchTimeout,omitempty"`
+
 	// ExtraResources are the resources that an init task needs in addition to what the other
 	// tasks of its replica reserve on the robot. Set by the manager, and only for init tasks that
 	// other tasks wait for.

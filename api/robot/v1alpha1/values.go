@@ -79,10 +79,23 @@ const ReasonStopping = "Stopping"
 // state changes when the robot reports the end.
 const ReasonEvicting = "Evicting"
 
+// ReasonDispatchTimeout is the status.reason of an unknown Task whose robot is connected and has
+// not answered the dispatch within disconnect.dispatchTimeout. The robot must not start it.
+const ReasonDispatchTimeout = "DispatchTimeout"
+
 // IsStopRequested reports whether the robot must stop the task, finally or to run it elsewhere.
 func (s *TaskStatus) IsStopRequested() bool {
-	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting
+	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting || s.IsDispatchTimedOut()
 }
+
+// IsDispatchTimedOut reports whether the task waits for a connected robot that has not answered
+// its dispatch in time.
+func (s *TaskStatus) IsDispatchTimedOut() bool {
+	return s.State == "unknown" && s.Reason == ReasonDispatchTimeout
+}
+
+// DefaultDispatchTimeout is the dispatch timeout of Tasks that set none.
+const DefaultDispatchTimeout = time.Minute
 
 // FindAttempt returns the entry of an attempt in status.attempts, or nil.
 func (s *TaskStatus) FindAttempt(attempt int32) *TaskAttempt {
@@ -140,16 +153,37 @@ const (
 	// which robots. Written by the manager.
 	ConditionPlaced = "Placed"
 	// ConditionSecretsReady is False while the Task is not sent to its robot because a value of
-	// secretEnv cannot be read. The next report of the robot removes it. Written by the server.
+	// secretEnv cannot be read. It is removed when they are sent. Written by the server.
 	ConditionSecretsReady = "SecretsReady"
+	// ConditionAccepted of a Task that does not run yet: True if its robot has accepted the
+	// attempt at least 10 s ago, False if the connected robot has not answered the dispatch within
+	// dispatchTimeout. The transition is the answer, or the first dispatch. Tasks that start sooner
+	// never have it, and it is removed when the attempt starts or ends. Written by the server.
+	ConditionAccepted = "Accepted"
+)
+
+// The reasons of ConditionAccepted.
+const (
+	// ReasonJournaled: the robot has recorded the attempt and is preparing it.
+	ReasonJournaled = "Journaled"
+	// ReasonDispatchUnanswered: the robot is connected and does not answer. It is also the reason
+	// of ConditionResponsive.
+	ReasonDispatchUnanswered = "DispatchUnanswered"
 )
 
 // The condition types of Robots.
 const (
 	// ConditionConnected reports whether the robot is connected. Written by the server.
 	ConditionConnected = "Connected"
-	// ConditionResponsive reports whether the robot answers dispatches. Written by the server.
+	// ConditionResponsive reports whether the robot answers dispatches. While it is False, no task
+	// is placed on the robot. Written by the server.
 	ConditionResponsive = "Responsive"
+	// ConditionDiskPressure reports whether the disk of the agent's state directory is almost
+	// full. While it is True, no task is placed on the robot. Written by the server.
+	ConditionDiskPressure = "DiskPressure"
+	// ConditionJournalReadOnly reports whether the agent cannot write its journal. While it is
+	// True, no task is placed on the robot. Written by the server.
+	ConditionJournalReadOnly = "JournalReadOnly"
 	// ConditionApproved reports whether the robot may be given tasks. Written by the manager.
 	ConditionApproved = "Approved"
 )

@@ -233,6 +233,11 @@ func (in *Disconnect) DeepCopyInto(out *Disconnect) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.DispatchTimeout != nil {
+		in, out := &in.DispatchTimeout, &out.DispatchTimeout
+		*out = new(Duration)
+		**out = **in
+	}
 	if in.Replace != nil {
 		in, out := &in.Replace, &out.Replace
 		*out = new(bool)
@@ -1721,6 +1726,11 @@ func (in *TaskSpec) DeepCopyInto(out *TaskSpec) {
 	}
 	if in.StopOnRobotAfter != nil {
 		in, out := &in.StopOnRobotAfter, &out.StopOnRobotAfter
+		*out = new(Duration)
+		**out = **in
+	}
+	if in.DispatchTimeout != nil {
+		in, out := &in.DispatchTimeout, &out.DispatchTimeout
 		*out = new(Duration)
 		**out = **in
 	}

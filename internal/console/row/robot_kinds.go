@@ -74,6 +74,9 @@ func DescribeRobot(o *v1alpha1.Robot) *Row {
 		r.Reason = "Draining"
 	case r.Cordoned:
 		r.Reason = "Unschedulable"
+	case phase == lifecycle.RobotOnline && apiconv.Impairment(o) != nil:
+		c := apiconv.Impairment(o)
+		r.Reason, r.Message = c.Reason, c.Message
 	}
 	return r
 }

@@ -26,7 +26,7 @@ func (p *planner) followRobot() bool {
 
 // followSteps are tried in this order for a task that is on a robot.
 var followSteps = []planStep{
-	// First, because a lost robot receives no request to stop.
+	// First, because a lost robot receives no request to stop, and one that does not answer gets one.
 	{"handle a lost robot", (*planner).handleLostRobot},
 	// Before the deadline, because an eviction has a time limit of its own.
 	{"evict the task", (*planner).evictTask},

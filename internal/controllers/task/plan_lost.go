@@ -53,32 +53,68 @@ func (w *Input) disconnectPolicy() disconnectSettings {
 	return d
 }
 
-// handleLostRobot handles a task whose robot is lost. A robot in phase Unknown is lost after it has
-// been disconnected for disconnect.lostAfter of the job.
+// handleLostRobot handles a task whose robot is lost, or has not answered its dispatch in time.
 func (p *planner) handleLostRobot() bool {
-	if !p.isRobotLost() {
-		if p.robotPhase() != lifecycle.RobotUnknown {
-			return false
-		}
-		if at := p.lostSince().Add(p.disconnectPolicy().lostAfter); p.now.Before(at) {
-			p.requeueAt(at)
-			return false
-		}
-	}
-	if p.state != lifecycle.TaskUnknown {
-		p.sendSignal(lifecycle.TaskLost, ReasonLost, "robot %s %s", p.lastRobot(), p.describeLoss())
-		p.restartCondition(ConditionRobotReachable, metav1.ConditionFalse, ReasonLost, p.status.Message)
-		return true
-	}
-	if p.canReplaceNow() {
+	reason := p.lossReason()
+	switch {
+	case reason == "":
+		return false
+	case p.state != lifecycle.TaskUnknown:
+		p.sendSignal(lifecycle.TaskLost, reason, "robot %s %s", p.lastRobot(), p.describeLoss())
+		p.recordLoss(reason)
+	case reason == v1alpha1.ReasonDispatchTimeout && p.status.Reason != reason:
+		// The robot was lost, has reconnected, and does not answer.
+		p.status.Reason, p.status.Message = reason, fmt.Sprintf("robot %s %s", p.lastRobot(), p.describeLoss())
+		p.addReason(p.status.Message)
+		p.recordLoss(reason)
+	case p.canReplaceNow():
 		p.replaceLostAttempt()
 	}
 	return true
 }
 
+// lossReason returns why the robot is lost for the task, or "" if it is not. A robot in phase
+// Unknown is lost after it has been disconnected for disconnect.lostAfter of the job.
+func (p *planner) lossReason() string {
+	switch {
+	case p.hasDispatchTimedOut() && p.status.StartedAt == nil:
+		return v1alpha1.ReasonDispatchTimeout
+	case p.hasDispatchTimedOut(), p.isRobotLost():
+		return ReasonLost // an attempt that has started may still be running, and may be restored
+	case p.robotPhase() != lifecycle.RobotUnknown:
+		return ""
+	}
+	if at := p.lostSince().Add(p.disconnectPolicy().lostAfter); p.now.Before(at) {
+		p.requeueAt(at)
+		return ""
+	}
+	return ReasonLost
+}
+
+// hasDispatchTimedOut reports whether the connected robot has not answered the last dispatch of the
+// current attempt in time. The server judges it, because it knows what it could send.
+func (p *planner) hasDispatchTimedOut() bool {
+	return meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionAccepted)
+}
+
+// recordLoss records since when the robot is lost for the task, and why.
+func (p *planner) recordLoss(reason string) {
+	if !p.hasDispatchTimedOut() {
+		p.forgetAcceptance() // the dispatch is repeated when the robot reconnects
+	}
+	p.restartCondition(ConditionRobotReachable, metav1.ConditionFalse, reason, p.status.Message)
+}
+
+// forgetAcceptance removes the condition Accepted, which applies to one dispatch.
+func (p *planner) forgetAcceptance() {
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionAccepted)
+}
+
 // describeLoss returns why the robot is lost, as the predicate of a sentence about it.
 func (p *planner) describeLoss() string {
 	switch {
+	case p.hasDispatchTimedOut():
+		return "is connected but has not answered the dispatch in time"
 	case p.Robot == nil:
 		return "no longer exists"
 	case p.Robot.IsRevoked():
@@ -87,8 +123,12 @@ func (p *planner) describeLoss() string {
 	return "is disconnected"
 }
 
-// lostSince returns when the robot was last seen or, if it was deleted, when the task was lost.
+// lostSince returns when the robot was last seen or, if it was deleted, when the task was lost. A
+// robot that does not answer is lost since the first dispatch.
 func (p *planner) lostSince() time.Time {
+	if c := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionAccepted); c != nil && c.Status == metav1.ConditionFalse {
+		return c.LastTransitionTime.Time
+	}
 	if p.Robot != nil {
 		return lastSeen(p.Robot)
 	}
@@ -160,8 +200,8 @@ func (p *planner) selfStopTime(robot *v1alpha1.Robot, last time.Time) time.Time 
 // replaceLostAttempt lets another robot run the task. The attempt on the lost robot becomes the lost
 // attempt if it may be restored and there is none yet. Otherwise it is superseded.
 func (p *planner) replaceLostAttempt() {
-	robot, lost := p.lastRobot(), p.currentAttempt()
-	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonLost, "Robot %s %s; another robot will run the task", robot, p.describeLoss()) {
+	robot, lost, reason := p.lastRobot(), p.currentAttempt(), p.status.Reason
+	if !p.sendSignal(lifecycle.TaskInterrupted, reason, "Robot %s %s; another robot will run the task", robot, p.describeLoss()) {
 		return
 	}
 	p.actions.WarningEvent = p.status.Message
@@ -177,14 +217,14 @@ func (p *planner) replaceLostAttempt() {
 		}
 	}
 	p.clearAttempt()
-	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.status.Message)
 }
 
 // canRestoreLater reports whether the attempt may be restored when its robot reconnects. A task that
-// is being evicted would have to leave the robot again, and a legacy agent does not report which
-// attempts still run.
+// is being evicted would have to leave the robot again, a robot that does not answer was asked not
+// to start it, and a legacy agent does not report which attempts still run.
 func (p *planner) canRestoreLater() bool {
-	return p.EvictionReason == "" && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement &&
+	return p.EvictionReason == "" && p.status.Reason != v1alpha1.ReasonDispatchTimeout && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement &&
 		(p.Robot == nil || !apiconv.HasLegacyAgent(p.Robot))
 }
 
@@ -287,6 +327,7 @@ func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
 	s.Attempt, s.LostAttempt = o.Attempt, 0
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = o.StartedAt, nil, nil, 0, nil, nil
 	s.Restarts, s.RetryAt = nil, nil
+	p.forgetAcceptance()
 	p.actions.Rebind = &RobotBinding{TargetRobot: o.Robot, ChosenByManager: true}
 	p.setPlaced(o.Robot)
 }

@@ -222,6 +222,7 @@ func (p *planner) openAttempt(robot string) {
 	s.Attempt = highestAttempt(s) + 1
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
 	s.RetryAt = nil
+	p.forgetAcceptance()
 	s.RestartCount = s.Attempt - 1
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}

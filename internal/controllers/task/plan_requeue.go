@@ -82,6 +82,7 @@ func (p *planner) clearAttempt() {
 	s := p.status
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
 	s.Restarts, s.RetryAt = nil, nil
+	p.forgetAcceptance()
 	if meta.IsStatusConditionTrue(s.Conditions, ConditionStopping) {
 		// Otherwise the next stop would be measured from this one and end at once.
 		p.setCondition(ConditionStopping, metav1.ConditionFalse, p.status.Reason, p.status.Message)

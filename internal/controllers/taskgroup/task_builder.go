@@ -47,7 +47,7 @@ type taskBuilder struct {
 	jobType       string            // type of the job; "" means batch
 	revisions     map[string]string // by task
 	heldResources map[string]*v1alpha1.Resources
-	stopAfter     *v1alpha1.Duration
+	disconnect    v1alpha1.Disconnect // of the job; zero: none
 	meta          map[string]string
 }
 
@@ -59,7 +59,7 @@ func (w *Input) newTaskBuilder() taskBuilder {
 		m.jobType = w.Job.Spec.Type
 	}
 	if w.Job != nil && w.Job.Spec.Disconnect != nil {
-		m.stopAfter = w.Job.Spec.Disconnect.StopOnRobotAfter
+		m.disconnect = *w.Job.Spec.Disconnect
 	}
 	return m
 }
@@ -127,7 +127,8 @@ func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinit
 			Type:          m.taskType(def),
 			TargetRobot:   robot.Name,
 
-			StopOnRobotAfter: m.stopAfter,
+			StopOnRobotAfter: m.disconnect.StopOnRobotAfter,
+			DispatchTimeout:  m.dispatchTimeout(),
 		},
 	}
 	m.applyDefinition(t, def)
@@ -135,6 +136,14 @@ func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinit
 		t.Finalizers = []string{v1alpha1.FinalizerRobotNotified}
 	}
 	return t
+}
+
+// dispatchTimeout returns the dispatch timeout of the job, or nil if it is the default.
+func (m taskBuilder) dispatchTimeout() *v1alpha1.Duration {
+	if d := m.disconnect.DispatchTimeout; d != nil && d.Value() != v1alpha1.DefaultDispatchTimeout {
+		return d
+	}
+	return nil
 }
 
 // taskType returns the type of a Task. Init tasks end even in service jobs, and daemons

@@ -94,7 +94,7 @@ func (v *view) explain() *Explanation {
 var stateSummaries = map[lifecycle.TaskState]string{
 	lifecycle.TaskPending:     "it waits for a robot",
 	lifecycle.TaskSoftFailed:  "it failed, and waits for another robot",
-	lifecycle.TaskDispatching: "it was dispatched to its robot, which has not confirmed it yet",
+	lifecycle.TaskDispatching: "it was dispatched to its robot, which has not started it yet",
 	lifecycle.TaskRunning:     "its robot runs it",
 	lifecycle.TaskUnknown:     "its robot is disconnected",
 	lifecycle.TaskExited:      "its last attempt failed, and the manager decides whether to retry it",
@@ -119,6 +119,8 @@ func (v *view) summary() string {
 		return v.endText()
 	case v.secretsText() != "":
 		return "it waits for a Secret"
+	case v.acceptedText() != "":
+		return v.acceptedText()
 	}
 	return stateSummaries[v.taskState()]
 }
@@ -187,6 +189,15 @@ func (v *view) secretsText() string {
 	return c.Message
 }
 
+// acceptedText returns how the robot has answered the dispatch, if that is known.
+func (v *view) acceptedText() string {
+	c := meta.FindStatusCondition(v.task.Status.Conditions, robotv1.ConditionAccepted)
+	if c == nil || v.taskState() != lifecycle.TaskDispatching && v.taskState() != lifecycle.TaskUnknown {
+		return ""
+	}
+	return c.Message
+}
+
 // lostAttemptText describes the attempt that was lost with its robot and may be restored.
 func (v *view) lostAttemptText() string {
 	o := v.task.Status.FindAttempt(v.task.Status.LostAttempt)
@@ -211,6 +222,8 @@ func (v *view) lostRobotText() string {
 		return "it waits for its own robot: disconnect.replace is false"
 	case d.StopOnRobotAfter != nil:
 		return "it is replaced on another robot after the self-stop deadline of this one (disconnect.stopOnRobotAfter)"
+	case v.task.Status.IsDispatchTimedOut():
+		return fmt.Sprintf("it is replaced on another robot when this one has not answered for %s (disconnect.lostAfter)", *d.LostAfter)
 	default:
 		return fmt.Sprintf("it is replaced on another robot when this one has been disconnected for %s (disconnect.lostAfter)", *d.LostAfter)
 	}

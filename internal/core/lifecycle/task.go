@@ -11,7 +11,7 @@ const (
 	TaskDispatching TaskState = "dispatching"
 	// TaskRunning runs, as its robot has reported.
 	TaskRunning TaskState = "running"
-	// TaskUnknown is on a robot that is disconnected.
+	// TaskUnknown is on a robot that is disconnected, or that does not answer its dispatch.
 	TaskUnknown TaskState = "unknown"
 	// TaskExited has an attempt that ended; the manager has not decided yet what follows.
 	TaskExited TaskState = "exited"
@@ -46,7 +46,7 @@ const (
 	TaskSucceeded TaskSignal = "succeeded"
 	// TaskAttemptFailed (robot): the attempt ended in any other way.
 	TaskAttemptFailed TaskSignal = "attempt-failed"
-	// TaskLost (manager): the robot is disconnected.
+	// TaskLost (manager): the robot is disconnected, or does not answer the dispatch.
 	TaskLost TaskSignal = "lost"
 	// TaskTimedOut (manager): the timeout is over and a connected robot has not reported the end.
 	TaskTimedOut TaskSignal = "timed-out"

@@ -11,10 +11,10 @@ import (
 // Check tests one property of a robot, independent of the tasks that it holds.
 type Check func(*Robot) Rejection
 
-// availabilityChecks test temporary properties: the robot may reconnect, or an operator may make
-// it schedulable. checkRevoked comes first, because a revoked robot is also Offline and
+// availabilityChecks test temporary properties: the robot may reconnect or recover, or an operator
+// may make it schedulable. checkRevoked comes first, because a revoked robot is also Offline and
 // unschedulable.
-var availabilityChecks = []Check{checkRevoked, checkOnline, checkSchedulable}
+var availabilityChecks = []Check{checkRevoked, checkOnline, checkSchedulable, checkUnimpaired}
 
 // ruleChecks returns the checks of a robot's properties: first the rules of the job, then the
 // required capabilities.
@@ -75,6 +75,9 @@ func checkSchedulable(r *Robot) Rejection {
 	}
 	return Rejection{Check: CheckUnschedulable}
 }
+
+// checkUnimpaired rejects robots that are connected and could not start a task.
+func checkUnimpaired(r *Robot) Rejection { return Rejection{Check: r.Impairment} }
 
 // labelChecks returns one check for each label, in the order of their names, so that equal robots
 // are rejected for the same label.

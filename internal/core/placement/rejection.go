@@ -23,6 +23,9 @@ const (
 	CheckRevoked          CheckName = "Revoked"
 	CheckPhase            CheckName = "Phase"
 	CheckUnschedulable    CheckName = "Unschedulable"
+	CheckResponsive       CheckName = "Responsive"
+	CheckJournalReadOnly  CheckName = "JournalReadOnly"
+	CheckDiskPressure     CheckName = "DiskPressure"
 	CheckLabel            CheckName = "Label"
 	CheckDatacenter       CheckName = "Datacenter"
 	CheckConstraint       CheckName = "Constraint"
@@ -53,6 +56,9 @@ var rejectionTexts = map[CheckName]string{
 	CheckRevoked:          "revoked",
 	CheckPhase:            "phase is {got}",
 	CheckUnschedulable:    "unschedulable",
+	CheckResponsive:       "does not answer dispatches",
+	CheckJournalReadOnly:  "its agent cannot write its journal",
+	CheckDiskPressure:     "its disk is almost full",
 	CheckLabel:            "label {want} missing",
 	CheckDatacenter:       "not in datacenter {want}",
 	CheckConstraint:       "constraint {want} is not met",

@@ -36,7 +36,10 @@ type Offer struct {
 	Revoked bool
 	// Unschedulable robots take no new tasks.
 	Unschedulable bool
-	Labels        map[string]string
+	// Impairment is the check that a connected robot fails because of its own condition:
+	// CheckJournalReadOnly, CheckResponsive or CheckDiskPressure. Empty: none.
+	Impairment CheckName
+	Labels     map[string]string
 	// Attrs are the attributes that the robot reports, by the names in Attributes.
 	Attrs map[string]string
 	// Drivers that the robot offers. If empty, it offers those of a legacy agent.
@@ -48,7 +51,7 @@ type Offer struct {
 
 // Equal reports whether both offers are equal for placement.
 func (o *Offer) Equal(b *Offer) bool {
-	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.LegacyAgent == b.LegacyAgent &&
+	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Impairment == b.Impairment && o.LegacyAgent == b.LegacyAgent &&
 		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 

@@ -15,6 +15,9 @@ type Register struct {
 	// Labels (v2) of the robot. They fill labels that the Robot object does not set, and never
 	// replace a label that a person has set.
 	Labels map[string]string `json:"labels,omitempty"`
+	// AnswersDispatches (v2) is set by agents that report ReportPending as soon as their journal
+	// has an accepted attempt. The silence of other agents does not count.
+	AnswersDispatches bool `json:"answersDispatches,omitempty"`
 }
 
 // Response answers Register when the robot is approved, pending or refused.
@@ -36,6 +39,10 @@ type Heartbeat struct {
 	Seq uint64 `json:"seq,omitempty"`
 	// Usage (v2) is the resource usage of the tasks for which it has changed much.
 	Usage []TaskUsage `json:"usage,omitempty"`
+	// DiskPressure (v2): the disk of the agent's state directory is almost full.
+	DiskPressure bool `json:"diskPressure,omitempty"`
+	// JournalReadOnly (v2): the agent cannot write its journal, so it accepts no tasks.
+	JournalReadOnly bool `json:"journalReadOnly,omitempty"`
 }
 
 // Presence is the agent's last will, or its message before an orderly disconnect.
@@ -128,7 +135,8 @@ type TaskReference struct {
 
 // The states that a robot reports.
 const (
-	// ReportPending acknowledges a dispatch; no process runs yet.
+	// ReportPending acknowledges a dispatch; no process runs yet. Agents with
+	// Register.AnswersDispatches send it once their journal has the attempt.
 	ReportPending = "pending"
 	// ReportRunning: the process runs.
 	ReportRunning = "running"

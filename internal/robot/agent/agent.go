@@ -144,6 +144,7 @@ func (a *Agent) assembleParts(options []option) {
 	}
 	a.runner = runner.New(runnerConfig)
 	connectionConfig.ReadUsage = a.runner.MeasureUsage
+	connectionConfig.ReadDiskHealth = newDiskHealth(c.StateDir, a.runner.CanWriteJournal).readHealth
 	a.connection = transport.NewConnection(connectionConfig)
 	a.registerHandlers()
 }
@@ -161,7 +162,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 	config := transport.ConnectionConfig{
 		RobotID: c.RobotID, Broker: c.Broker, KeepBroker: c.BrokerIsGiven, CA: c.CA, Heartbeat: c.Heartbeat,
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
-		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels},
+		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {

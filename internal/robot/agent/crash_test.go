@@ -256,7 +256,7 @@ func TestOnStop(t *testing.T) {
 		s.awaitRunning("t1", 1)
 		must(t, agent.Process.Signal(syscall.SIGTERM))
 		must(t, agent.Wait())
-		if reports := s.distinctReports("t1", 1); len(reports) != 1 || len(taskProcesses(dir)) == 0 {
+		if reports := s.distinctReports("t1", 1); len(reports) != 2 || reports[1].State != wire.ReportRunning || len(taskProcesses(dir)) == 0 {
 			t.Fatalf("the task did not run on: %+v", reports)
 		}
 		must(t, os.WriteFile(filepath.Join(runner.StateDir(dir).WorkDir("t1", 1), "go"), nil, 0o600))

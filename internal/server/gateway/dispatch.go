@@ -149,7 +149,7 @@ func portableTask(t *robotv1.Task, protocol string) *robotv1.Task {
 	p := *t // nothing below is changed in place
 	p.APIVersion, p.Kind = robotv1.GroupVersion.String(), "Task"
 	p.ManagedFields = nil
-	p.Spec.TargetRobot, p.Status = t.CurrentRobot(), robotv1.TaskStatus{}
+	p.Spec.TargetRobot, p.Spec.DispatchTimeout, p.Status = t.CurrentRobot(), nil, robotv1.TaskStatus{}
 	if protocol != robotv1.ProtocolV2 {
 		p.UID = types.UID(wire.AttemptUID(string(t.UID), t.Status.Attempt))
 	}

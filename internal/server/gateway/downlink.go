@@ -59,9 +59,10 @@ type item struct {
 	attempt     int32
 	action      string
 	state       string
-	turns       int       // how often it was due; determines the next pause
-	tries       int       // how often it was sent
-	firstSent   time.Time // when it was first sent; zero: not yet
+	turns       int           // how often it was due; determines the next pause
+	tries       int           // how often it was sent
+	firstSent   time.Time     // when it was first sent; zero: not yet
+	timeout     time.Duration // from firstSent to the answer
 	due         time.Time
 	deletedTask *robotv1.Task // the Task, if it was deleted
 	index       int           // in the heap; -1: nothing more to send
@@ -69,9 +70,12 @@ type item struct {
 
 // overdueDispatch is a dispatch that a robot has not answered.
 type overdueDispatch struct {
-	robot string
-	tries int
-	since time.Time
+	uid     types.UID
+	robot   string
+	attempt int32
+	tries   int
+	since   time.Time
+	timeout time.Duration // until the robot is lost for the task
 }
 
 func (d *downlink) initMaps() {
@@ -92,7 +96,7 @@ func (d *downlink) onTaskChanged(uid types.UID) {
 		d.dropLocked(old)
 		return
 	}
-	next := &item{uid: t.UID, robot: t.CurrentRobot(), attempt: t.Status.Attempt, action: action, state: t.Status.State}
+	next := &item{uid: t.UID, robot: t.CurrentRobot(), attempt: t.Status.Attempt, action: action, state: t.Status.State, timeout: dispatchTimeout(t)}
 	if old != nil && old.isSameDispatch(next) {
 		return
 	}
@@ -126,19 +130,32 @@ func (d *downlink) onTaskRemoved(t *robotv1.Task) {
 	d.replaceLocked(old, &item{uid: t.UID, robot: t.CurrentRobot(), attempt: t.Status.Attempt, action: wire.ActionDelete, deletedTask: t})
 }
 
-// recordAnswer stops the repetition of what a report answers.
-func (d *downlink) recordAnswer(r report) {
+// recordAnswer stops the repetition of what a report answers, and reports whether it is the first
+// answer to a dispatch.
+func (d *downlink) recordAnswer(r report) (isFirst bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := d.items[r.uid]
 	if i == nil || i.robot != r.robot || i.attempt != r.attempt {
-		return
+		return false
 	}
 	switch {
 	case i.action == wire.ActionCreate:
+		isFirst = i.index >= 0
 		d.unscheduleLocked(i)
 	case r.IsTerminal() || isDeleteConfirmation(r):
 		d.resendLocked(i, time.Time{}) // due at once; the zero time marks it as answered
+	}
+	return isFirst
+}
+
+// restartTimeout makes the time for the answer to an unanswered dispatch start with the next one,
+// because it cannot be sent for now.
+func (d *downlink) restartTimeout(uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := d.items[uid]; i != nil && i.index >= 0 && i.action == wire.ActionCreate {
+		i.tries, i.firstSent = 0, time.Time{}
 	}
 }
 
@@ -326,7 +343,7 @@ func (d *downlink) sendItemWith(t *robotv1.Task, i item, values wire.Secrets) {
 	}
 	d.countTry(i)
 	if i.action == wire.ActionCreate && i.tries > unresponsiveTries {
-		d.onOverdue(overdueDispatch{robot: i.robot, tries: i.tries, since: i.firstSent})
+		d.onOverdue(overdueDispatch{uid: i.uid, robot: i.robot, attempt: i.attempt, tries: i.tries, since: i.firstSent, timeout: i.timeout})
 	}
 }
 

@@ -115,6 +115,7 @@ type Gateway struct {
 	reports    *reportWriter
 	downlink   *downlink
 	taskLists  *taskLists
+	accepted   acceptedDispatches
 	logs       *logWriter
 	notifyTask func(types.UID)
 	attributes *attributeWatcher
@@ -325,6 +326,7 @@ func (g *Gateway) sweepRobots(ctx context.Context) {
 }
 
 func (g *Gateway) sweepRobotsOnce(now time.Time) {
+	g.reportAccepted(now)
 	g.robots.forgetUnknown(func(id string) bool { return g.objects.robot(id) != nil }, now, g.cfg.OfflineAfter)
 	connected := 0
 	for _, id := range g.objects.robotIDs() {

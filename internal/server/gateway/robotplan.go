@@ -70,7 +70,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 		next.DeviceInfo = deviceStatus(w.device)
 	}
 	if !w.registered.IsZero() {
-		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address}
+		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address, AnswersDispatches: w.answersDispatches}
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
@@ -80,6 +80,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
+	setDiskConditions(next, w)
 	setAuthenticated(next, w)
 	return next
 }
@@ -102,13 +103,39 @@ var disconnectMessages = map[string]string{
 
 const messageUnresponsive = "The robot sends heartbeats but does not answer dispatches; restart its agent"
 
-// setResponsive sets the condition if it is False, or exists.
+// setResponsive sets the condition if it is False, or exists. An unresponsive robot gets no new
+// tasks, so it could not prove that it answers again: it gets another chance when its agent
+// registers again, and from a new server.
 func setResponsive(s *robotv1.RobotStatus, w robotState) {
+	exists := meta.FindStatusCondition(s.Conditions, robotv1.ConditionResponsive) != nil
 	switch {
 	case w.unresponsive:
-		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionFalse, "DispatchUnanswered", messageUnresponsive)
-	case w.hasAnswered && meta.FindStatusCondition(s.Conditions, robotv1.ConditionResponsive) != nil:
+		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionFalse, robotv1.ReasonDispatchUnanswered, messageUnresponsive)
+	case w.hasAnswered && exists:
 		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionTrue, "DispatchAnswered", "The robot answers dispatches")
+	case exists && !w.lastSeen.IsZero():
+		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionTrue, "NotTested", "The robot was not sent a dispatch since its agent registered or the server started")
+	}
+}
+
+// setDiskConditions sets the conditions about the agent's disk, each if it is True, or exists.
+func setDiskConditions(s *robotv1.RobotStatus, w robotState) {
+	if w.heartbeatSeq == 0 {
+		return // no heartbeat yet, or a legacy agent
+	}
+	setProblem(s, robotv1.ConditionDiskPressure, w.diskPressure, "DiskAlmostFull", "DiskHasRoom",
+		"The disk of the agent's state directory is almost full; free some space, or lower the ephemeralDisk and the number of kept logs")
+	setProblem(s, robotv1.ConditionJournalReadOnly, w.journalReadOnly, "JournalNotWritable", "JournalWritable",
+		"The agent cannot write its journal, so it accepts no tasks; check the disk and the file system of its state directory")
+}
+
+// setProblem sets a condition that is True while there is a problem.
+func setProblem(s *robotv1.RobotStatus, condition string, is bool, reason, reasonNot, message string) {
+	switch {
+	case is:
+		setCondition(s, condition, metav1.ConditionTrue, reason, message)
+	case meta.FindStatusCondition(s.Conditions, condition) != nil:
+		setCondition(s, condition, metav1.ConditionFalse, reasonNot, "")
 	}
 }
 

@@ -38,6 +38,10 @@ type robotState struct {
 	unresponsive bool
 	// hasAnswered: it has reported about a task since this server started.
 	hasAnswered bool
+	// answersDispatches: its agent answers each dispatch that it accepts, as registered.
+	answersDispatches bool
+	// diskPressure and journalReadOnly are those of its last heartbeat.
+	diskPressure, journalReadOnly bool
 }
 
 const (
@@ -123,7 +127,8 @@ func (w *robotState) storedLastSeen() time.Time { return w.lastSeen.UTC().Trunca
 
 func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.Register) {
 	w.recordContact(now)
-	w.registered, w.awaitsResponse = now, true
+	w.registered, w.awaitsResponse, w.answersDispatches = now, true, r.AnswersDispatches && protocol == robotv1.ProtocolV2
+	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)
@@ -135,7 +140,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 
 func (w *robotState) recordHeartbeat(now time.Time, protocol string, h wire.Heartbeat) {
 	w.recordContact(now)
-	w.heartbeatSeq = h.Seq
+	w.heartbeatSeq, w.diskPressure, w.journalReadOnly = h.Seq, h.DiskPressure, h.JournalReadOnly
 	if w.protocol == "" {
 		w.protocol = protocol
 	}

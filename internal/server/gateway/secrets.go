@@ -64,24 +64,41 @@ func (g *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("secretEnv of task %s/%s: %w", t.Namespace, t.Name, err)
 	}
 	g.downlink.sendWithSecrets(t, values)
-	return nil
+	return g.clearSecretError(ctx, t)
+}
+
+// clearSecretError removes the condition SecretsReady. Most Tasks do not have it.
+func (g *Gateway) clearSecretError(ctx context.Context, t *robotv1.Task) error {
+	next := t.DeepCopy()
+	if !meta.RemoveStatusCondition(&next.Status.Conditions, robotv1.ConditionSecretsReady) {
+		return nil
+	}
+	return g.writeSecretCondition(ctx, t, next)
 }
 
 // recordSecretError writes the condition SecretsReady, and an event if it has changed.
 func (g *Gateway) recordSecretError(ctx context.Context, t *robotv1.Task, no *secretError) error {
+	g.downlink.restartTimeout(t.UID)
 	next := t.DeepCopy()
 	if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
 		Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message, LastTransitionTime: metav1.NewTime(g.now()),
 	}) {
 		return nil
 	}
+	if err := g.writeSecretCondition(ctx, t, next); err != nil {
+		return err
+	}
+	g.warn(next, no.reason, no.message)
+	return nil
+}
+
+func (g *Gateway) writeSecretCondition(ctx context.Context, t, next *robotv1.Task) error {
 	err := g.client.Status().Update(ctx, next)
 	g.m.taskWrites.WithLabelValues(resultLabel(err)).Inc()
 	if err != nil {
 		return g.handleWriteError(ctx, t, err, "write condition SecretsReady")
 	}
 	g.storeTask(next)
-	g.warn(next, no.reason, no.message)
 	return nil
 }
 

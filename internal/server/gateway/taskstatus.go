@@ -23,6 +23,7 @@ type report struct {
 	attempt    int32
 	legacy     bool                // of a legacy agent: without attempt and sequence number, and not acknowledged
 	usageOnly  bool                // from a heartbeat, with resource usage only
+	acceptance *acceptance         // of the server, about the robot's answer; nil: a report of the robot
 	receivedAt time.Time           // zero: created by the server
 	trace      traceparent.Context // of the dispatch; zero: none
 	wire.Status
@@ -50,6 +51,8 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	switch {
 	case r.usageOnly:
 		return applyUsage(t, r)
+	case r.acceptance != nil:
+		return applyAcceptance(t, r)
 	case r.attempt > t.Status.Attempt && t.Status.FindAttempt(r.attempt) == nil:
 		// The attempt that we know may be out of date, so it may come again.
 		return reportOutcome{drop: dropUnknownAttempt}
@@ -187,6 +190,7 @@ func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dr
 	}
 	s.State = string(to)
 	meta.RemoveStatusCondition(&s.Conditions, robotv1.ConditionSecretsReady)
+	meta.RemoveStatusCondition(&s.Conditions, robotv1.ConditionAccepted)
 	mergeDetails(now, s, r)
 	if signal == lifecycle.TaskStarted {
 		recordStart(now, s, r)

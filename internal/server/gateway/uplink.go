@@ -249,9 +249,13 @@ func (g *Gateway) handleStatus(m inbound) error {
 	}
 	r.receivedAt = g.now()
 	r.trace, _ = traceparent.Parse(m.trace)
-	g.downlink.recordAnswer(r)
+	isFirst := g.downlink.recordAnswer(r)
 	g.taskLists.recordEnd(r)
 	g.recordAnswer(m.RobotID)
+	if r.State == wire.ReportPending {
+		g.handleAccepted(r, isFirst)
+		return nil
+	}
 	if !g.reports.addReport(r) {
 		g.m.countDropped(wire.KindStatus, dropQueueFull, 1)
 	}
@@ -293,6 +297,7 @@ func (g *Gateway) recordAnswer(robotID string) {
 // recordOverdue marks a robot as unresponsive if it sends heartbeats, but has not
 // answered a dispatch for long.
 func (g *Gateway) recordOverdue(o overdueDispatch) {
+	g.reportDispatchTimeout(o)
 	w := g.robots.stateOf(o.robot)
 	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(g.cfg.UnresponsiveAfter/2))
 	if w.unresponsive || !isConnected || g.now().Sub(o.since) < g.cfg.UnresponsiveAfter {

@@ -47,6 +47,8 @@ type Config struct {
 	Output func(uid string, attempt int32, log *record.Writer, done <-chan struct{})
 	// LogDir stores the output until the server has acknowledged it.
 	LogDir string
+	// IsSilent makes the robot ignore dispatches and task lists, although it sends heartbeats.
+	IsSilent bool
 }
 
 // Robot is one running robot.
@@ -173,7 +175,7 @@ func (r *Robot) openConnection(ctx context.Context) error {
 
 func (r *Robot) sendRegister() {
 	r.publishKind(wire.KindRegister, wire.Register{
-		RobotID: r.cfg.RobotID, AgentVersion: "sim", Labels: r.cfg.Labels,
+		RobotID: r.cfg.RobotID, AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
 			CPU: &wire.CPU{LogicalCores: 64}, Memory: &wire.Memory{Total: 256 << 30}, Drivers: []string{"exec", "raw_exec"},
@@ -277,6 +279,9 @@ func (r *Robot) HeartbeatAcked() uint64 {
 
 func (r *Robot) handleMessage(p paho.PublishReceived) (bool, error) {
 	id, topic, payload := r.cfg.RobotID, p.Packet.Topic, p.Packet.Payload
+	if r.cfg.IsSilent && (topic == wire.RobotTopic(id, wire.KindDispatch) || topic == wire.RobotTopic(id, wire.KindState)) {
+		return true, nil
+	}
 	switch topic {
 	case wire.RobotTopic(id, wire.KindResponse):
 		withDecoded(payload, r.handleResponse)
@@ -375,6 +380,7 @@ func (r *Robot) startAttemptLocked(k key, epoch uint64) {
 	if r.cfg.OnStart != nil {
 		r.cfg.OnStart(k.uid, k.attempt, time.Now())
 	}
+	r.addReportLocked(k, it, wire.Status{State: wire.ReportPending, Event: "Accepted"})
 	r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
 	case r.cfg.Output != nil:

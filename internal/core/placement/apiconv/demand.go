@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
@@ -62,6 +64,7 @@ func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 		Phase:         EffectivePhase(r),
 		Revoked:       r.IsRevoked(),
 		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.IsRevoked() || r.DeletionTimestamp != nil,
+		Impairment:    impairedCheck(r),
 		Labels:        robotattr.TaskVisibleLabels(r),
 		Attrs:         robotattr.Attributes(r),
 		LegacyAgent:   HasLegacyAgent(r),
@@ -71,6 +74,30 @@ func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 		out.Drivers = d.Drivers
 	}
 	return placement.Robot{Name: r.Name, Offer: out}
+}
+
+// Impairment returns the condition because of which a connected robot gets no new tasks, or nil. The
+// first one explains the others: a robot that cannot write its journal does not answer either.
+func Impairment(r *v1alpha1.Robot) *metav1.Condition {
+	for _, bad := range []metav1.Condition{
+		{Type: v1alpha1.ConditionJournalReadOnly, Status: metav1.ConditionTrue},
+		{Type: v1alpha1.ConditionResponsive, Status: metav1.ConditionFalse},
+		{Type: v1alpha1.ConditionDiskPressure, Status: metav1.ConditionTrue},
+	} {
+		if c := meta.FindStatusCondition(r.Status.Conditions, bad.Type); c != nil && c.Status == bad.Status {
+			return c
+		}
+	}
+	return nil
+}
+
+// impairedCheck returns the check that the robot fails because of its own condition, or "". Checks
+// have the names of the conditions.
+func impairedCheck(r *v1alpha1.Robot) placement.CheckName {
+	if c := Impairment(r); c != nil {
+		return placement.CheckName(c.Type)
+	}
+	return ""
 }
 
 // EffectivePhase returns the phase to decide by. A revoked robot is Offline at once: its messages

@@ -66,9 +66,7 @@ func (r *Runner) handleLiveTask(p *plan, run *run, d wire.Dispatch) {
 		if s := dispatchEpoch(d); !s.isBefore(run.dispatchedAt) {
 			run.dispatchedAt = s
 		}
-		if run.lastReport.Seq > 0 {
-			p.reports = append(p.reports, run.lastReport)
-		}
+		p.reports = append(p.reports, r.answerDispatch(run))
 		r.updateAttributes(run, d.Robot)
 	case r.stopping:
 	default:
@@ -77,6 +75,7 @@ func (r *Runner) handleLiveTask(p *plan, run *run, d wire.Dispatch) {
 		if run.nextDispatch == nil || run.nextDispatch.Attempt <= d.Attempt {
 			run.nextDispatch = &d
 		}
+		p.reports = append(p.reports, r.acceptedReport(newRun(*run.nextDispatch)))
 		r.stopRun(run, wire.ReasonSuperseded, killTimeout(run.task.Spec))
 	}
 }
@@ -124,16 +123,38 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 		r.rejectAttempt(p, d, wire.ReasonRejected, err.Error())
 		return
 	}
-	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d)}
-	if _, ok := trace.Parse(d.Traceparent); ok {
-		run.trace = d.Traceparent
-	}
+	run := newRun(d)
 	r.live[d.Task.Metadata.UID] = run
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
 		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: proc.BootID(),
 	})
+	p.reports = append(p.reports, r.acceptedReport(run))
 	p.starts = append(p.starts, run)
+}
+
+// newRun returns the run of an attempt that is dispatched.
+func newRun(d wire.Dispatch) *run {
+	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d)}
+	if _, ok := trace.Parse(d.Traceparent); ok {
+		run.trace = d.Traceparent
+	}
+	return run
+}
+
+// acceptedReport answers the dispatch of an attempt that does not run yet: it may take long to
+// prepare.
+func (r *Runner) acceptedReport(run *run) wire.Status {
+	return r.buildReport(run, wire.Status{State: wire.ReportPending, Event: "Accepted", Message: "The robot prepares the task"})
+}
+
+// answerDispatch answers the repeated dispatch of an attempt that was accepted: with the last report,
+// or if there was none since the agent restarted, that it is accepted.
+func (r *Runner) answerDispatch(run *run) wire.Status {
+	if run.lastReport.Seq > 0 {
+		return run.lastReport
+	}
+	return r.acceptedReport(run)
 }
 
 // checkTask returns why this robot can never run the task.

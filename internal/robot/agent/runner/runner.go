@@ -112,6 +112,7 @@ type Runner struct {
 
 	inbox        chan message
 	stalled      atomic.Bool // the inbox is full and does not empty
+	unwritable   atomic.Bool // the last write of the journal failed
 	stopRequests chan time.Duration
 	idle         chan struct{} // closed once all runs were stopped on request
 
@@ -271,6 +272,9 @@ func (r *Runner) executePlan(ctx context.Context, p *plan) error {
 	return nil
 }
 
+// CanWriteJournal reports whether the last write of the journal succeeded.
+func (r *Runner) CanWriteJournal() bool { return !r.unwritable.Load() }
+
 // appendRetry is the pause before a failed write is repeated; as a rule the disk is full.
 // Nothing is started or reported meanwhile; the deadlines of tasks still hold.
 const appendRetry = time.Second
@@ -279,6 +283,7 @@ const appendRetry = time.Second
 func (r *Runner) appendRecords(ctx context.Context, recs []journal.Record) error {
 	for {
 		err := r.journal.Append(recs...)
+		r.unwritable.Store(err != nil)
 		if err == nil || errors.Is(err, journal.ErrBroken) {
 			return err
 		}

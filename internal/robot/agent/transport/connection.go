@@ -68,6 +68,8 @@ type ConnectionConfig struct {
 	Registration wire.Register
 	ReadDevice   func() wire.DeviceInfo
 	ReadUsage    func(context.Context) []wire.TaskUsage
+	// ReadDiskHealth returns the fields of a heartbeat about the disk.
+	ReadDiskHealth func() (diskPressure, journalReadOnly bool)
 	// Receive gets each dispatch, task list, acknowledgment and response, and the trace
 	// that it came in. It is called by one goroutine.
 	Receive func(k wire.Kind, payload []byte, trace string)

@@ -143,9 +143,10 @@ func TestConnection_RegistersAndThenSendsHeartbeats(t *testing.T) {
 		var heartbeats []uint64
 		l := NewConnection(ConnectionConfig{
 			Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}, Heartbeat: 30 * time.Second, FirstHeartbeat: 7, Log: slog.New(slog.DiscardHandler),
-			ReadDevice:  func() wire.DeviceInfo { sentAt = append(sentAt, time.Since(began)); return wire.DeviceInfo{} },
-			ReadUsage:   func(context.Context) []wire.TaskUsage { return nil },
-			OnHeartbeat: func(seq uint64) { heartbeats = append(heartbeats, seq) },
+			ReadDevice:     func() wire.DeviceInfo { sentAt = append(sentAt, time.Since(began)); return wire.DeviceInfo{} },
+			ReadUsage:      func(context.Context) []wire.TaskUsage { return nil },
+			ReadDiskHealth: func() (bool, bool) { return false, false },
+			OnHeartbeat:    func(seq uint64) { heartbeats = append(heartbeats, seq) },
 		})
 		l.randomBelow = func(limit time.Duration) time.Duration { return limit / 2 }
 		lost := make(chan error, 1)

@@ -22,6 +22,7 @@ func (l *Connection) publishHeartbeat(ctx context.Context, device wire.DeviceInf
 	l.heartbeatSeq++
 	l.config.OnHeartbeat(l.heartbeatSeq)
 	h := wire.Heartbeat{Seq: l.heartbeatSeq, Usage: l.config.ReadUsage(ctx)}
+	h.DiskPressure, h.JournalReadOnly = l.config.ReadDiskHealth()
 	if l.deviceChanges.shouldSend(l.heartbeatSeq, device) {
 		h.DeviceInfo = &device
 	}

@@ -33,6 +33,7 @@ func TestSession_ReturnsWhetherTheRobotWasRegistered(t *testing.T) {
 				RobotID: "r1", Broker: at, ReceiveMaximum: 8, Heartbeat: defaultRegisterRetry, Log: slog.New(slog.DiscardHandler),
 				OnConnected: func(up bool) { connected <- up }, OnHeartbeat: func(seq uint64) { heartbeat <- seq },
 				ReadDevice: func() wire.DeviceInfo { return wire.DeviceInfo{} }, ReadUsage: func(context.Context) []wire.TaskUsage { return nil },
+				ReadDiskHealth: func() (bool, bool) { return false, false },
 			})
 			var registered bool
 			ended := make(chan error)
