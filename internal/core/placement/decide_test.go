@@ -138,6 +138,17 @@ func TestDecide(t *testing.T) {
 			wantRejected: map[string]string{"t": "0 of 2 robots: 1: phase is Unknown; 1: unschedulable"},
 		},
 		{
+			name: "robots that do not answer, or have a full disk, get no tasks",
+			inRobots: []Robot{
+				robot("a", func(r *Robot) { r.Impairment = CheckResponsive }),
+				robot("b", func(r *Robot) { r.Impairment = CheckDiskPressure }),
+				robot("c", func(r *Robot) { r.Impairment = CheckJournalReadOnly }),
+				robot("d", func(r *Robot) { r.Impairment, r.Phase = CheckResponsive, lifecycle.RobotOffline }),
+			},
+			inDemands:    []Demand{one("t")},
+			wantRejected: map[string]string{"t": "0 of 4 robots: 1: its disk is almost full; 1: its agent cannot write its journal; 1: phase is Offline; 1: does not answer dispatches"},
+		},
+		{
 			name: "a revoked robot gets no tasks, and that rejection comes first",
 			inRobots: []Robot{
 				robot("a", func(r *Robot) { r.Revoked, r.Unschedulable, r.Phase = true, true, lifecycle.RobotOffline }),

@@ -48,6 +48,7 @@ func drawRobot(t *rapid.T, name string) Robot {
 	r := robot(name)
 	r.Phase = rapid.SampledFrom(append(slices.Repeat([]lifecycle.RobotPhase{lifecycle.RobotOnline}, 6), lifecycle.RobotPhases...)).Draw(t, "phase")
 	r.Unschedulable = rapid.IntRange(0, 5).Draw(t, "unschedulable") == 0
+	r.Impairment = rapid.SampledFrom([]CheckName{"", "", "", "", CheckResponsive, CheckDiskPressure}).Draw(t, "impairment")
 	r.Labels = map[string]string{"env": rapid.SampledFrom([]string{"prod", "test"}).Draw(t, "label")}
 	r.Drivers = rapid.SampledFrom([][]string{nil, {"docker"}, {"exec", "docker"}}).Draw(t, "drivers")
 	r.Capacity = Room{

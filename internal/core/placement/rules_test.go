@@ -276,6 +276,7 @@ func TestCanAnyRun(t *testing.T) {
 		{"a full one, for it empties", robot("a", holds(4)), one("t"), true},
 		{"one that is offline, for it comes back", robot("a", func(r *Robot) { r.Phase = lifecycle.RobotOffline }), one("t"), true},
 		{"one that is unschedulable, for that can be undone", robot("a", func(r *Robot) { r.Unschedulable = true }), one("t"), true},
+		{"one that does not answer, for it may recover", robot("a", func(r *Robot) { r.Impairment = CheckResponsive }), one("t"), true},
 		{"one that is too small", robot("a"), one("t", wants(arms(1))), false},
 		{"one with another label", robot("a"), one("t", rules(Rules{Selector: map[string]string{"env": "prod"}})), false},
 		{"one that meets no constraint", robot("a"), one("t", rules(Rules{Constraints: []Constraint{{"a", "=", "b"}}})), false},

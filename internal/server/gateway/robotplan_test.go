@@ -281,3 +281,61 @@ func TestRobotStates_BoundsUnknownRobots(t *testing.T) {
 		t.Errorf("%d robots are recorded", n)
 	}
 }
+
+func TestPlanRobot_ReportsWhyRobotGetsNoTasks(t *testing.T) {
+	silent := func(w *robotState) { w.unresponsive = true }
+	heartbeat := func(h wire.Heartbeat) func(*robotState) {
+		return func(w *robotState) { w.recordHeartbeat(clock, robotv1.ProtocolV2, h) }
+	}
+	full := wire.Heartbeat{Seq: 1, DiskPressure: true, JournalReadOnly: true}
+	register := func(w *robotState) { w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{}) }
+	for _, c := range []struct {
+		name  string
+		steps []func(*robotState) // each is written
+		want  string              // Responsive, DiskPressure, JournalReadOnly
+	}{
+		{"a robot that is well has none of the conditions", []func(*robotState){heartbeat(wire.Heartbeat{Seq: 1})}, ", , "},
+		{"one that does not answer", []func(*robotState){silent}, "False DispatchUnanswered, , "},
+		{"one that does not answer sends another heartbeat", []func(*robotState){silent, heartbeat(wire.Heartbeat{Seq: 2})}, "False DispatchUnanswered, , "},
+		{"its agent registers again", []func(*robotState){silent, register}, "True NotTested, , "},
+		{"and answers", []func(*robotState){silent, register, func(w *robotState) { w.hasAnswered = true }}, "True DispatchAnswered, , "},
+		{"a new server gives it another chance", []func(*robotState){silent, func(w *robotState) { *w = seenAt(0) }}, "True NotTested, , "},
+		{"a full disk", []func(*robotState){heartbeat(full)}, ", True DiskAlmostFull, True JournalNotWritable"},
+		{"a disk that has room again", []func(*robotState){heartbeat(full), heartbeat(wire.Heartbeat{Seq: 2})}, ", False DiskHasRoom, False JournalWritable"},
+		{"a registration, or a new server before a heartbeat, changes nothing about the disk",
+			[]func(*robotState){heartbeat(full), func(w *robotState) { *w = seenAt(0) }}, ", True DiskAlmostFull, True JournalNotWritable"},
+		{"a heartbeat of a legacy agent",
+			[]func(*robotState){func(w *robotState) { w.recordHeartbeat(clock, robotv1.ProtocolV1, wire.Heartbeat{}) }}, ", , "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, w := newKnownRobot("Online"), seenAt(0)
+			for _, step := range c.steps {
+				step(&w)
+				r.Status = *nextRobotStatus(r.Status, w, offlineAfter)
+			}
+			all := map[string]string{}
+			for _, c := range r.Status.Conditions {
+				all[c.Type] = string(c.Status) + " " + c.Reason
+			}
+			got := fmt.Sprintf("%s, %s, %s", all[robotv1.ConditionResponsive], all[robotv1.ConditionDiskPressure], all[robotv1.ConditionJournalReadOnly])
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// After a restart of the server its first message may be a heartbeat.
+func TestAnswersDispatches_IsRemembered(t *testing.T) {
+	w := robotState{}
+	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true})
+	r := newKnownRobot("Online")
+	r.Status = *nextRobotStatus(r.Status, w, offlineAfter)
+	if !answersDispatches(w, r) || !answersDispatches(robotState{lastSeen: clock}, r) {
+		t.Errorf("agent %+v", r.Status.Agent)
+	}
+	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{}) // downgraded
+	if answersDispatches(w, r) {
+		t.Error("an agent of the previous version does not answer dispatches")
+	}
+}

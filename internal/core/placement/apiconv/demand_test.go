@@ -144,3 +144,29 @@ func TestDescribeOversize(t *testing.T) {
 		t.Errorf("a large task: %q", why)
 	}
 }
+
+func TestRobotFrom_ReadsImpairment(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   map[string]metav1.ConditionStatus
+		want placement.CheckName
+	}{
+		{"a robot without conditions", nil, ""},
+		{"one that answers", map[string]metav1.ConditionStatus{v1alpha1.ConditionResponsive: metav1.ConditionTrue}, ""},
+		{"one that does not", map[string]metav1.ConditionStatus{v1alpha1.ConditionResponsive: metav1.ConditionFalse}, placement.CheckResponsive},
+		{"a full disk", map[string]metav1.ConditionStatus{v1alpha1.ConditionDiskPressure: metav1.ConditionTrue}, placement.CheckDiskPressure},
+		{"a disk that has room again", map[string]metav1.ConditionStatus{v1alpha1.ConditionDiskPressure: metav1.ConditionFalse}, ""},
+		{"a journal that cannot be written explains the missing answer",
+			map[string]metav1.ConditionStatus{v1alpha1.ConditionResponsive: metav1.ConditionFalse, v1alpha1.ConditionJournalReadOnly: metav1.ConditionTrue}, placement.CheckJournalReadOnly},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &v1alpha1.Robot{}
+			for kind, status := range c.in {
+				r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: kind, Status: status})
+			}
+			if got := RobotFrom(r).Impairment; got != c.want {
+				t.Errorf("impairment %q, want %q", got, c.want)
+			}
+		})
+	}
+}
