@@ -83,15 +83,16 @@ func (g *Gateway) reportAccepted(now time.Time) {
 	}
 }
 
-// reportDispatchTimeout reports a dispatch that a connected robot has not answered in time. Agents
+// isDispatchTimedOut reports whether a connected robot has not answered a dispatch in time. Agents
 // that answer only when the task runs may be downloading its artifacts, so their silence does not
 // count.
-func (g *Gateway) reportDispatchTimeout(o overdueDispatch) {
-	w := g.robots.stateOf(o.robot)
+func (g *Gateway) isDispatchTimedOut(o overdueDispatch, w robotState, silence time.Duration) bool {
 	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since)
-	if !isConnected || g.now().Sub(o.since) < o.timeout || !answersDispatches(w, g.objects.robot(o.robot)) {
-		return
-	}
+	return isConnected && silence >= o.timeout && answersDispatches(w, g.objects.robot(o.robot))
+}
+
+// reportDispatchTimeout reports a dispatch that was not answered in time.
+func (g *Gateway) reportDispatchTimeout(o overdueDispatch) {
 	r := report{robot: o.robot, uid: o.uid, attempt: o.attempt, acceptance: &acceptance{since: o.since}}
 	if !g.reports.addReport(r) {
 		g.m.countDropped(wire.KindStatus, dropQueueFull, 1) // the next repetition reports it again

@@ -22,6 +22,8 @@ type modelRobot struct {
 	id string
 	// up is set while its packets reach the broker.
 	up bool
+	// silent is set while it is connected but handles no message for its tasks.
+	silent bool
 	// inbox holds the messages in flight to the robot.
 	inbox []any
 	live  map[string]*modelRun // by UID
@@ -62,6 +64,13 @@ func (r *modelRobot) sendReport(s wire.Status) {
 func (r *modelRobot) resendReports() {
 	for _, id := range slices.SortedFunc(maps.Keys(r.unacked), compareAttempts) {
 		r.sendReport(r.unacked[id])
+	}
+}
+
+// handleInbox handles all messages in flight to the robot.
+func (r *modelRobot) handleInbox() {
+	for len(r.inbox) > 0 && !r.silent {
+		r.receive(takeMessage(r.m, &r.inbox))
 	}
 }
 
@@ -217,7 +226,7 @@ func (r *modelRobot) restart() {
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 		r.endRun(uid, wire.ReasonAgentRestarted, -1)
 	}
-	r.listed = wire.TaskList{}
+	r.listed, r.silent = wire.TaskList{}, false
 	if r.up {
 		r.disconnect()
 		r.connect()

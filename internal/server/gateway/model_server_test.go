@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -22,6 +23,7 @@ type modelServer struct {
 	lists    *taskLists
 	downlink *downlink
 	states   *robotStates
+	gateway  *Gateway // judges unanswered dispatches
 	// changes are the objects that the watch has not delivered yet.
 	changes []*robotv1.Task
 }
@@ -40,10 +42,17 @@ func (m *model) startServer() {
 		publish: func(connection int64, robotID string, _ *robotv1.Task, payload []byte) bool {
 			return s.publish(connection, robotID, wire.KindDispatch, payload, false)
 		},
-		releaseTask: func(types.UID) {}, addReport: func(report) bool { return true }, onOverdue: func(overdueDispatch) {},
+		releaseTask: func(types.UID) {}, addReport: func(report) bool { return true }, onOverdue: s.recordOverdue,
 		upConnection: connected, repeatPause: minRepeat, legacyGrace: releaseAfter,
 	}
 	s.downlink.initMaps()
+	s.gateway = &Gateway{
+		cfg: Config{UnresponsiveAfter: unresponsiveAfter}, now: now, objects: s.objects, robots: s.states,
+		reports: &reportWriter{}, robotQueue: syncQueue{sync: s.sync},
+	}
+	for i := range s.gateway.reports.queues {
+		s.gateway.reports.queues[i] = make(chan report, 1)
+	}
 	for _, id := range m.robotIDs() {
 		s.objects.putRobot(m.robots[id])
 	}
@@ -56,6 +65,27 @@ func (m *model) startServer() {
 	s.lists.sendAll(1, m.now)
 	for _, name := range m.taskNames() {
 		s.downlink.onTaskChanged(m.tasks[name].UID)
+	}
+}
+
+// syncQueue writes the status of a robot at once.
+type syncQueue struct {
+	workqueue.TypedRateLimitingInterface[string]
+	sync func(id string)
+}
+
+// Add implements the queue.
+func (q syncQueue) Add(id string) { q.sync(id) }
+
+// recordOverdue judges an unanswered dispatch, and writes the result.
+func (s *modelServer) recordOverdue(o overdueDispatch) {
+	s.gateway.recordOverdue(o)
+	for _, queue := range s.gateway.reports.queues {
+		for len(queue) > 0 {
+			r := <-queue
+			s.m.record("%s has not answered the dispatch of %s since %s", r.robot, r.uid, r.acceptance.since.Format("15:04:05"))
+			s.applyReport(r)
+		}
 	}
 }
 
@@ -108,7 +138,7 @@ func (s *modelServer) answerRegistration(id string) {
 		return
 	}
 	s.states.updateState(id, true, func(w *robotState) {
-		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{})
+		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true})
 		w.awaitsResponse = false
 	})
 	s.lists.resendList(id)
@@ -153,11 +183,20 @@ func (s *modelServer) sync(id string) {
 
 // receiveReport applies one report and writes the result.
 func (s *modelServer) receiveReport(m modelReport) {
-	t := s.objects.task(types.UID(m.TaskUID))
-	if !s.up || t == nil {
+	if !s.up {
 		return
 	}
-	r := report{robot: m.robot, uid: t.UID, attempt: m.Attempt, Status: m.Status}
+	s.states.updateState(m.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = false, true })
+	s.sync(m.robot)
+	s.applyReport(report{robot: m.robot, uid: types.UID(m.TaskUID), attempt: m.Attempt, Status: m.Status})
+}
+
+// applyReport applies a report of a robot, or of the server about its answer.
+func (s *modelServer) applyReport(r report) {
+	t := s.objects.task(r.uid)
+	if t == nil {
+		return
+	}
 	for {
 		v := applyReport(s.m.now, t, r)
 		if v.status == nil {
@@ -182,6 +221,9 @@ func (s *modelServer) receiveReport(m modelReport) {
 }
 
 func (s *modelServer) settle(r report, v reportOutcome) {
+	if r.acceptance != nil {
+		return
+	}
 	s.downlink.recordAnswer(r)
 	if v.ack {
 		s.m.sendToRobot(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})

@@ -66,6 +66,27 @@ func TestNoJobIsStuckAndNothingRunsTwice(t *testing.T) {
 	})
 }
 
+// TestJobEndsBesideSilentRobot makes a robot silent while a job starts, and expects the others to do
+// its tasks, although it stays connected.
+func TestJobEndsBesideSilentRobot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		m.job.Spec.Disconnect.StopOnRobotAfter, m.job.Spec.Disconnect.Replace = nil, nil
+		m.job.Spec.TaskGroups[0].InitTasks = nil
+		m.job.Spec.TaskGroups[0].Tasks = []robotv1.TaskDefinition{{Name: "a", Driver: "exec"}}
+		m.failuresOff = true
+		rounds := rapid.IntRange(0, 5).Draw(t, "rounds before the silence")
+		robots := m.robotIDs()
+		silent := m.agents[robots[rapid.IntRange(1, len(robots)-1).Draw(t, "silent robot")]]
+		for range rounds {
+			m.settle()
+			m.passTime(tick)
+		}
+		silent.silent = true
+		m.settleWithoutFailures()
+	})
+}
+
 func newModel(t *rapid.T) *model {
 	m := &model{
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
@@ -151,6 +172,7 @@ func (m *model) runEvent() {
 		"action":                 m.requestAction,
 		"server":                 m.restartServer,
 		"api":                    func() { m.api = !m.api },
+		"silence":                func() { m.withOneRobot(m.silence) },
 		"disconnect for minutes": func() { m.withOneRobot(m.disconnectForMinutes) },
 		"cancel and requeue":     m.cancelAndRequeue,
 	}
@@ -286,7 +308,13 @@ func (m *model) applyOldestDraft() {
 
 // sendToRobot puts a message in flight to a connected robot.
 func (m *model) sendToRobot(robotID string, message any) {
-	if r := m.agents[robotID]; r != nil && r.up {
+	r := m.agents[robotID]
+	if r == nil || !r.up {
+		return
+	}
+	if ack, is := message.(heartbeatAck); is && r.silent {
+		r.receive(ack) // by another part of the agent
+	} else {
 		r.inbox = append(r.inbox, message)
 	}
 }
@@ -294,7 +322,7 @@ func (m *model) sendToRobot(robotID string, message any) {
 // deliverToRobot delivers a message to a robot: in order, late, twice or never.
 func (m *model) deliverToRobot() {
 	m.withOneRobot(func(r *modelRobot) {
-		if len(r.inbox) > 0 {
+		if len(r.inbox) > 0 && !r.silent {
 			r.receive(takeMessage(m, &r.inbox))
 		}
 	})
@@ -356,6 +384,29 @@ func (m *model) disconnectForMinutes(r *modelRobot) {
 		}
 	}
 	m.connect(r)
+}
+
+// silence makes a robot handle no more messages for its tasks, or all those that have arrived.
+func (m *model) silence(r *modelRobot) {
+	r.silent = !r.silent
+	m.record("%s is silent: %t", r.id, r.silent)
+	for range rapid.IntRange(0, 10).Draw(m.t, "minutes of silence") {
+		m.settle()
+		m.checkInvariants()
+		m.passTime(time.Minute)
+	}
+}
+
+// maySettleSilent reports whether the job ends although a robot stays silent: its tasks can be
+// replaced, no other robot has failed them, and none has to follow a task of its replica.
+func (m *model) maySettleSilent(r *modelRobot) bool {
+	d, def := m.job.Spec.Disconnect, m.job.Spec.TaskGroups[0]
+	for _, t := range m.tasks {
+		if len(t.Status.FailedRobots) > 0 {
+			return false
+		}
+	}
+	return len(r.live) == 0 && d.StopOnRobotAfter == nil && (d.Replace == nil || *d.Replace) && def.Tasks[0].Timeout == nil && !def.HasStages()
 }
 
 // cancelAndRequeue cancels the job and requeues it, as an operator would.
@@ -471,9 +522,13 @@ func (m *model) settleWithoutFailures() {
 	if !m.server.up {
 		m.startServer()
 	}
-	for _, id := range m.robotIDs() {
+	for i, id := range m.robotIDs() {
+		r := m.agents[id]
 		m.robots[id].Spec.Drain = false
-		m.connect(m.agents[id])
+		m.connect(r)
+		if i == 0 || !m.maySettleSilent(r) {
+			r.silent = false
+		}
 	}
 	if m.job.Spec.DesiredState == robotv1.DesiredPaused {
 		m.job.Spec.DesiredState = robotv1.DesiredRunning
@@ -507,9 +562,7 @@ func (m *model) settle() {
 	m.server.sendDue()
 	for _, id := range m.robotIDs() {
 		r := m.agents[id]
-		for len(r.inbox) > 0 {
-			r.receive(takeMessage(m, &r.inbox))
-		}
+		r.handleInbox()
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			daemon := m.tasks[strings.TrimPrefix(uid, "uid-")].Spec.Daemon // runs until it is stopped
 			if m.failuresOff && !daemon && m.now.Sub(r.live[uid].started) > time.Minute {
@@ -533,7 +586,7 @@ func (m *model) isSettled() bool {
 		}
 	}
 	for _, r := range m.agents {
-		if len(r.live)+len(r.unacked) > 0 {
+		if len(r.live)+len(r.unacked) > 0 && !r.silent {
 			return false
 		}
 	}

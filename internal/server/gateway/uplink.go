@@ -294,17 +294,19 @@ func (g *Gateway) recordAnswer(robotID string) {
 	}
 }
 
-// recordOverdue marks a robot as unresponsive if it sends heartbeats, but has not
-// answered a dispatch for long.
+// recordOverdue handles a dispatch that a robot has not answered for long, although it sends
+// heartbeats: the robot is unresponsive, and after the dispatch timeout it is lost for the task.
 func (g *Gateway) recordOverdue(o overdueDispatch) {
-	g.reportDispatchTimeout(o)
-	w := g.robots.stateOf(o.robot)
+	w, silence := g.robots.stateOf(o.robot), g.now().Sub(o.since)
+	isTimedOut := g.isDispatchTimedOut(o, w, silence)
 	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(g.cfg.UnresponsiveAfter/2))
-	if w.unresponsive || !isConnected || g.now().Sub(o.since) < g.cfg.UnresponsiveAfter {
-		return
+	if !w.unresponsive && (isTimedOut || isConnected && silence >= g.cfg.UnresponsiveAfter) {
+		g.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
+		g.robotQueue.Add(o.robot)
 	}
-	g.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
-	g.robotQueue.Add(o.robot)
+	if isTimedOut {
+		g.reportDispatchTimeout(o)
+	}
 }
 
 // dropMessage counts a message that cannot be handled, and logs the reason, at
