@@ -22,23 +22,23 @@ import (
 const joinTimeout = time.Minute
 
 // JoinFlags returns the flags of an agent that joins, as `k8s4r token create` prints them. The
-// server names the broker. The token admits one robot whose id matches the pattern.
-func JoinFlags(t testing.TB, c client.Client, pattern string) []string {
+// server names the broker. The token admits one robot, whose id matches the pattern, to the namespace.
+func JoinFlags(t testing.TB, c client.Client, namespace, pattern string) []string {
 	t.Helper()
 	server := awaitServer(t, c)
 	authorities, err := keyfile.ParseCertificates(server.CA)
 	if err != nil {
 		t.Fatalf("authority of %s: %v", server.URL, err)
 	}
-	token, err := createToken(c, pattern)
+	token, err := createToken(c, namespace, pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return []string{"--server=" + server.URL, "--ca-hash=" + identity.CertificateFingerprint(authorities[0]), "--token=" + token}
 }
 
-// JoinRobot lets a robot join that has no agent, and returns its TLS configuration. It may be
-// called by several goroutines.
+// JoinRobot lets a robot of the namespace default join that has no agent, and returns its TLS
+// configuration. It may be called by several goroutines.
 func JoinRobot(ctx context.Context, c client.Client, id string) (*tls.Config, error) {
 	dir, err := os.MkdirTemp("", "k8s4r-")
 	if err != nil {
@@ -53,7 +53,7 @@ func JoinRobot(ctx context.Context, c client.Client, id string) (*tls.Config, er
 	if err != nil {
 		return nil, err
 	}
-	token, err := createToken(c, id)
+	token, err := createToken(c, "default", id)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func awaitServer(t testing.TB, c client.Client) (server serveraddr.Address) {
 
 // createToken creates a join token for one robot. Each robot has its own: robots that redeem one
 // at the same time would wait for each other.
-func createToken(c client.Client, pattern string) (text string, err error) {
-	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 1, Robots: pattern, Namespace: "default"})
+func createToken(c client.Client, namespace, pattern string) (text string, err error) {
+	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 1, Robots: pattern, Namespace: namespace})
 	if err := c.Create(context.Background(), token.ToSecret(serveraddr.Namespace)); err != nil {
 		return "", fmt.Errorf("create a join token: %w", err)
 	}

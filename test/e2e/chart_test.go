@@ -61,7 +61,7 @@ func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	s.deployed(namespace, "k8s4r-manager")
 	s.deployed(namespace, "k8s4r-server", append(broker.ServerFlags(broker.Addr), "--log-dir="+t.TempDir())...)
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
-	agent(t, s, "r1", s.token("--namespace=fleet")...)
+	runAgent(t, s, "r1", testkit.JoinFlags(t, s, "fleet", "r1"))
 	testkit.EventuallyNoError(t, time.Minute, "the robot is Online", func() error {
 		out, err := s.kubectl("wait", "--for=jsonpath={.status.phase}=Online", "robot/r1", "--namespace=fleet", "--timeout=1s")
 		if err != nil {

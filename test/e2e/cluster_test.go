@@ -148,7 +148,7 @@ func (p *program) leads() bool {
 // agent starts a robot outside of `k8s4r up`, which joins unless it has done so before.
 func agent(t *testing.T, s *system, id string, args ...string) *program {
 	t.Helper()
-	return runAgent(t, s, id, append(testkit.JoinFlags(t, s, id), args...))
+	return runAgent(t, s, id, append(testkit.JoinFlags(t, s, "default", id), args...))
 }
 
 // anonymousAgent starts a robot without a certificate.

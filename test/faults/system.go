@@ -48,7 +48,7 @@ func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(*tes
 // proxy.
 func (s *system) newRobot(addr string, args ...string) *realrobot.Robot {
 	s.t.Helper()
-	join := testkit.JoinFlags(s.t, s, realrobot.IDPattern)
+	join := testkit.JoinFlags(s.t, s, "default", realrobot.IDPattern)
 	return realrobot.New(s.t, slices.Concat(join, []string{"--mqtt-url", "mqtts://" + addr}, args)...)
 }
 

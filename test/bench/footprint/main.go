@@ -40,7 +40,7 @@ func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots", "0")
 	wire := countingProxy(t, strings.TrimPrefix(up.MQTTSURL, "mqtts://"))
 	binary := testkit.BinaryPath(t, "k8s4r-agent")
-	join := testkit.JoinFlags(t, testkit.NewClient(t, up.RESTConfig()), "idle")
+	join := testkit.JoinFlags(t, testkit.NewClient(t, up.RESTConfig()), "default", "idle")
 	agent := exec.Command(binary, append(join, "--robot-id", "idle", "--mqtt-url", "mqtts://"+wire.address, "--state-dir", filepath.Join(up.DataDir, "idle"))...)
 	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := agent.Start(); err != nil {
