@@ -19,7 +19,7 @@ import (
 func TestRobot_ThatDoesNotAnswerLosesItsTasks(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "0", "--offline-after", "10s")
-	silent := s.simulate(simrobot.Config{RobotID: "silent", Heartbeat: time.Second, IsSilent: true})
+	silent := s.simulateRobot(simrobot.Config{RobotID: "silent", Heartbeat: time.Second, IsSilent: true})
 	job := jobOf("moves", 1, shell("work", "true"))
 	job.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: span(time.Second), DispatchTimeout: span(10 * time.Second)}
 	s.create(job)
@@ -37,7 +37,7 @@ func TestRobot_ThatDoesNotAnswerLosesItsTasks(t *testing.T) {
 	if task.Status.Reason != v1alpha1.ReasonDispatchTimeout || task.Status.LostAttempt != 0 {
 		t.Errorf("reason %s, lost attempt %d; want DispatchTimeout and none", task.Status.Reason, task.Status.LostAttempt)
 	}
-	good := s.simulate(simrobot.Config{RobotID: "good", Heartbeat: time.Second})
+	good := s.simulateRobot(simrobot.Config{RobotID: "good", Heartbeat: time.Second})
 	s.create(jobOf("next", 2, shell("work", "true")))
 	for _, name := range []string{"moves", "next"} {
 		s.awaitJob(name, "completed", time.Minute)
@@ -55,18 +55,4 @@ func TestRobot_ThatDoesNotAnswerLosesItsTasks(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// simulate starts a simulated robot until the test ends.
-func (s *system) simulate(cfg simrobot.Config) *simrobot.Robot {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cfg.Broker = s.MQTTURL
-	r, err := simrobot.Start(ctx, cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(r.Stop)
-	return r
 }
