@@ -102,6 +102,7 @@ func (s *space) createLoose(kind, plural string) {
 		versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
 		kind, plural, looseGroup, strings.ToLower(kind)))
 	crd.SetNamespace("")
+	crd.SetGenerateName("")
 	s.must(s.Create(s.Context(), crd))
 }
 
@@ -117,6 +118,7 @@ func (s *space) copyLimits() {
 		}
 		o := s.object(strings.ReplaceAll(text, "k8s4r-limits", "loose-k8s4r-limits"))
 		o.SetNamespace("")
+		o.SetGenerateName("")
 		s.must(s.Create(s.Context(), o))
 	}
 }

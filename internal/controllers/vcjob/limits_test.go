@@ -8,6 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit/extreme"
@@ -129,4 +132,33 @@ func repeat(n int32, times int) []int32 {
 		all[i] = n
 	}
 	return all
+}
+
+// TestReconcile_TooManyPods writes the phase and a Warning event of a Job beyond the limits, and
+// goes on with another Job.
+func TestReconcile_TooManyPods(t *testing.T) {
+	large, other := job("", math.MaxInt32), job("", 1)
+	other.Name, other.UID = "other", "other"
+	b := newBench(t, 0, false, large, other)
+	for range 3 {
+		b.look()
+		if _, err := b.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := b.job().Status.State; s.Phase != batchv1.JobFailed || s.Reason != "InvalidSpec" {
+		t.Errorf("state %+v", s)
+	}
+	if b.made["other-a-0"] != 1 || len(b.made) != 1 {
+		t.Errorf("created %v", b.made)
+	}
+	said := b.c.Recorder.(*events.FakeRecorder).Events
+	close(said)
+	warned := false
+	for e := range said {
+		warned = warned || strings.HasPrefix(e, "Warning Failed InvalidSpec: spec.tasks[0].replicas: 2147483647 is more than 100000")
+	}
+	if !warned {
+		t.Error("no Warning event")
+	}
 }
