@@ -51,10 +51,10 @@ func (p *pageTab) send(method, target, body string, header ...string) (*http.Res
 	if err != nil {
 		p.Fatal(err)
 	}
-	switch {
-	case p.origin == "":
+	switch p.origin {
+	case "":
 		r.Header.Set("Sec-Fetch-Site", "none")
-	case p.origin == r.URL.Scheme+"://"+r.URL.Host:
+	case r.URL.Scheme + "://" + r.URL.Host:
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 	default:
 		r.Header.Set("Origin", p.origin)
@@ -90,7 +90,7 @@ func TestConsole_GivesPagesAtOtherPortsNothing(t *testing.T) {
 			typed, page, attacker := tabs[0], tabs[1], tabs[2]
 
 			code := s.codes.NewCode(tokenOf("secret"), noon.Add(time.Second))
-			if got, text := typed.send("GET", own+"/signin?code="+code, ""); got.StatusCode != 200 || !strings.Contains(text, "<title>K8s4r") {
+			if got, text := typed.send("GET", own+"/signin?code="+code, ""); got.StatusCode != http.StatusOK || !strings.Contains(text, "<title>K8s4r") {
 				t.Fatalf("the sign-in link: %s %s", got.Status, text)
 			}
 			_, text := page.send("POST", own+"/api/v1/session", `{"code":"`+code+`"}`, "Content-Type", "application/json")
@@ -98,7 +98,7 @@ func TestConsole_GivesPagesAtOtherPortsNothing(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &in); err != nil || in.Session == "" {
 				t.Fatalf("signing in: %s", text)
 			}
-			if got, text := page.send("GET", own+"/api/v1/me", "", sessionHeader, in.Session); got.StatusCode != 200 || !strings.Contains(text, `"user":"ann"`) {
+			if got, text := page.send("GET", own+"/api/v1/me", "", sessionHeader, in.Session); got.StatusCode != http.StatusOK || !strings.Contains(text, `"user":"ann"`) {
 				t.Fatalf("the console's own page: %s %s", got.Status, text)
 			}
 

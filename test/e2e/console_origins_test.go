@@ -3,7 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -149,11 +149,12 @@ func TestConsole_ReplicasShareSessions(t *testing.T) {
 			}
 			defer r.Body.Close()
 			var in struct{ Session string }
-			if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s (%v)", r.Status, err)
+			err = json.NewDecoder(r.Body).Decode(&in)
+			if r.StatusCode != http.StatusOK {
+				err = errors.New(r.Status)
 			}
 			session = in.Session
-			return nil
+			return err
 		})
 		return session
 	}
