@@ -27,10 +27,10 @@ var privileges = []privilege{
 	}},
 }
 
-// checkPrivileges rejects a patch that changes a privileged task and does not set the
+// checkPrivileges rejects a patch that changes what a privileged task runs and does not set the
 // privilege itself. Admission checks only the patch, so users without the permission could
 // otherwise run their own command in another user's privileged template.
-func checkPrivileges(step *flowv1.Flow, merged *robotv1.JobSpec) error {
+func checkPrivileges(t *robotv1.JobTemplate, step *flowv1.Flow, merged *robotv1.JobSpec) error {
 	var patch robotv1.JobSpec
 	if err := json.UnmarshalCaseSensitivePreserveInts(step.Patch.JobSpec.Raw, &patch); err != nil {
 		return err
@@ -38,24 +38,85 @@ func checkPrivileges(step *flowv1.Flow, merged *robotv1.JobSpec) error {
 	for i := range patch.TaskGroups {
 		g := &patch.TaskGroups[i]
 		for _, patched := range g.TaskDefinitions() {
-			if err := checkDefinition(findDefinition(merged, g.Name, patched.Name), patched); err != nil {
-				return fmt.Errorf("%s: %w", fieldPath(step, "patch.jobSpec.taskGroups[%s].tasks[%s]", g.Name, patched.Name), err)
+			if p := missingPrivilege(findDefinition(merged, g.Name, patched.Name), patched); p != nil {
+				return fmt.Errorf("%s: changes a task that has %s, which requires a permission; set %[2]s in the patch, too",
+					fieldPath(step, "patch.jobSpec.%s", definitionPath(g, patched)), p.field)
 			}
 		}
 	}
-	return nil
-}
-
-func checkDefinition(merged, patched *robotv1.TaskDefinition) error {
-	for _, p := range privileges {
-		if merged != nil && p.has(merged) && !p.has(patched) {
-			return fmt.Errorf("changes a task that has %s, which requires a permission; set %[1]s in the patch, too", p.field)
+	for i := range merged.TaskGroups {
+		if err := checkGroupPrivileges(t, step, &patch, &merged.TaskGroups[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// findDefinition returns a task of a Job, or nil.
+// checkGroupPrivileges rejects a patch that reaches a privileged task of a group through another
+// field than the task itself and does not set the privilege.
+func checkGroupPrivileges(t *robotv1.JobTemplate, step *flowv1.Flow, patch *robotv1.JobSpec, merged *robotv1.TaskGroupDefinition) error {
+	field := fieldThatReachesGroup(t, patch, merged)
+	if field == "" {
+		return nil
+	}
+	for _, d := range merged.TaskDefinitions() {
+		if p := missingPrivilege(d, findDefinition(patch, merged.Name, d.Name)); p != nil {
+			at := definitionPath(merged, d)
+			return fmt.Errorf("%s: also changes %s, which has %s and requires a permission; set %[3]s in patch.jobSpec.%[2]s, too",
+				fieldPath(step, "patch.jobSpec.%s", field), at, p.field)
+		}
+	}
+	return nil
+}
+
+// fieldThatReachesGroup returns the field of a patch that affects all tasks of a group, or "".
+// Meta fills the references of their commands. A task that is added, or that shares their
+// disk, runs beside them.
+func fieldThatReachesGroup(t *robotv1.JobTemplate, patch *robotv1.JobSpec, merged *robotv1.TaskGroupDefinition) string {
+	if len(patch.Meta) > 0 {
+		return "meta"
+	}
+	for i := range patch.TaskGroups {
+		g := &patch.TaskGroups[i]
+		if g.Name != merged.Name {
+			continue
+		}
+		if len(g.Meta) > 0 {
+			return fmt.Sprintf("taskGroups[%s].meta", g.Name)
+		}
+		for _, d := range g.TaskDefinitions() {
+			if merged.EphemeralDisk != nil || findDefinition(&t.Spec, g.Name, d.Name) == nil {
+				return definitionPath(g, d)
+			}
+		}
+	}
+	return ""
+}
+
+// missingPrivilege returns a privilege of a task of the merged Job that the patch of the task
+// does not set, or nil. Both tasks may be nil.
+func missingPrivilege(merged, patched *robotv1.TaskDefinition) *privilege {
+	for i := range privileges {
+		p := &privileges[i]
+		if merged != nil && p.has(merged) && (patched == nil || !p.has(patched)) {
+			return p
+		}
+	}
+	return nil
+}
+
+// definitionPath returns the path of a task of the group in the spec of a Job.
+func definitionPath(g *robotv1.TaskGroupDefinition, d *robotv1.TaskDefinition) string {
+	list := "tasks"
+	for i := range g.InitTasks {
+		if &g.InitTasks[i] == d {
+			list = "initTasks"
+		}
+	}
+	return fmt.Sprintf("taskGroups[%s].%s[%s]", g.Name, list, d.Name)
+}
+
+// findDefinition returns a task of a Job, or nil. A patch may have several entries of a group.
 func findDefinition(spec *robotv1.JobSpec, group, task string) *robotv1.TaskDefinition {
 	for i := range spec.TaskGroups {
 		if spec.TaskGroups[i].Name != group {

@@ -16,7 +16,7 @@ func BuildRobotJobSpec(t *robotv1.JobTemplate, step *flowv1.Flow, v Values) (rob
 		if err := mergePatch(step, robotPatch, &spec); err != nil {
 			return robotv1.JobSpec{}, err
 		}
-		if err := errors.Join(checkAddedGroups(t, step, &spec), checkPrivileges(step, &spec)); err != nil {
+		if err := errors.Join(checkAddedGroups(t, step, &spec), checkPrivileges(t, step, &spec)); err != nil {
 			return robotv1.JobSpec{}, err
 		}
 	}

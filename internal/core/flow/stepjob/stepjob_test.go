@@ -385,6 +385,83 @@ spec:
 	}
 }
 
+// A patch that reaches a privileged task otherwise than by its name must repeat the privilege, too:
+// meta fills the references of its command, and a task beside it writes to the disk of the group.
+func TestBuildRobotJobSpec_PatchThatReachesPrivilegedTasks(t *testing.T) {
+	const template = `
+metadata: {name: privileged}
+spec:
+  type: batch
+  taskGroups:
+  - name: g
+    initTasks: [{name: prep, driver: exec, user: root, config: {execConfig: {command: mount}}}]
+    tasks:
+    - {name: raw, driver: raw_exec, config: {execConfig: {command: sh, args: ["-c", "${meta.script} $(params.script)"]}}}
+    - {name: beside, driver: exec, config: {execConfig: {command: log}}}
+  - name: disk
+    ephemeralDisk: {sizeMB: 1}
+    tasks:
+    - {name: box, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}
+    - {name: beside, driver: exec, config: {execConfig: {command: log}}}
+  - name: plain
+    tasks: [{name: go, driver: exec, config: {execConfig: {command: go}}}]
+`
+	const (
+		groupG    = `{name: g, initTasks: [{name: prep, user: "0"}], tasks: [{name: raw, driver: raw_exec}]}`
+		groupDisk = `{name: disk, tasks: [{name: box, config: {dockerConfig: {volumes: ["/:/host"]}}}]}`
+		added     = `{name: new, driver: exec, config: {execConfig: {command: mine}}}`
+	)
+	for _, c := range []struct {
+		name, patch string
+		want        []string // nil: allowed
+	}{
+		{"meta of the Job", `{meta: {script: mine}}`, []string{
+			"spec.flows[train].patch.jobSpec.meta: also changes taskGroups[g].initTasks[prep], which has user: root",
+			"set user: root in patch.jobSpec.taskGroups[g].initTasks[prep], too",
+		}},
+		{"meta of the Job, one privilege repeated", `{meta: {script: mine}, taskGroups: [{name: g, tasks: [{name: raw, driver: raw_exec}]}, ` + groupDisk + `]}`,
+			[]string{"initTasks[prep], which has user: root"}},
+		{"meta of the Job, a privilege of another group not repeated", `{meta: {script: mine}, taskGroups: [` + groupG + `]}`,
+			[]string{"patch.jobSpec.meta: also changes taskGroups[disk].tasks[box], which has config.dockerConfig.volumes"}},
+		{"meta of the Job, all privileges repeated", `{meta: {script: mine}, taskGroups: [` + groupG + `, ` + groupDisk + `]}`, nil},
+		{"empty meta of the Job", `{meta: {}}`, nil},
+		{"meta of a group", `{taskGroups: [{name: g, meta: {script: mine}}]}`, []string{
+			"spec.flows[train].patch.jobSpec.taskGroups[g].meta: also changes taskGroups[g].initTasks[prep], which has user: root",
+		}},
+		{"meta of a group without privileges", `{taskGroups: [{name: plain, meta: {script: mine}}]}`, nil},
+		{"meta of a group in a second entry", `{taskGroups: [` + groupDisk + `, {name: g, count: 1}, {name: g, meta: {script: mine}}]}`,
+			[]string{"taskGroups[g].meta: also changes taskGroups[g].initTasks[prep]"}},
+		{"env of a privileged task", `{taskGroups: [{name: g, tasks: [{name: raw, env: {LD_PRELOAD: mine}}]}]}`,
+			[]string{"taskGroups[g].tasks[raw]: changes a task that has driver: raw_exec"}},
+		{"env of a privileged init task", `{taskGroups: [{name: g, initTasks: [{name: prep, env: {LD_PRELOAD: mine}}]}]}`,
+			[]string{"taskGroups[g].initTasks[prep]: changes a task that has user: root"}},
+		{"env of a task beside it", `{taskGroups: [{name: g, tasks: [{name: beside, env: {A: b}}]}]}`, nil},
+		{"env of a task that shares its disk", `{taskGroups: [{name: disk, tasks: [{name: beside, env: {A: b}}]}]}`,
+			[]string{"taskGroups[disk].tasks[beside]: also changes taskGroups[disk].tasks[box], which has config.dockerConfig.volumes", "set config.dockerConfig.volumes in patch.jobSpec.taskGroups[disk].tasks[box], too"}},
+		{"env of a task that the patch gives its disk", `{taskGroups: [{name: g, ephemeralDisk: {sizeMB: 1}, tasks: [{name: beside, env: {A: b}}]}]}`,
+			[]string{"taskGroups[g].tasks[beside]: also changes taskGroups[g].initTasks[prep]"}},
+		{"an added task", `{taskGroups: [{name: g, tasks: [` + added + `]}]}`,
+			[]string{"taskGroups[g].tasks[new]: also changes taskGroups[g].initTasks[prep], which has user: root"}},
+		{"an added init task", `{taskGroups: [{name: disk, initTasks: [` + added + `]}]}`,
+			[]string{"taskGroups[disk].initTasks[new]: also changes taskGroups[disk].tasks[box]"}},
+		{"an added task, the privilege repeated", `{taskGroups: [{name: disk, tasks: [` + added + `, {name: box, config: {dockerConfig: {volumes: ["/:/host"]}}}]}]}`, nil},
+		{"an added task in a group without privileges", `{taskGroups: [{name: plain, tasks: [` + added + `]}]}`, nil},
+		{"an added group", `{taskGroups: [{name: new, meta: {a: b}, tasks: [` + added + `]}]}`, nil},
+		{"an added privileged task", `{taskGroups: [{name: plain, tasks: [{name: new, driver: raw_exec, config: {execConfig: {command: mine}}}]}]}`, nil},
+		{"count", `{taskGroups: [{name: g, count: 3}]}`, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			step := patched(t, c.patch)
+			step.Params = map[string]string{"script": "theirs"}
+			_, err := BuildRobotJobSpec(read[robotv1.JobTemplate](t, template), step, Values{Params: step.Params})
+			if c.want == nil && err == nil {
+				return
+			}
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
 func TestResolveValues(t *testing.T) {
 	spec := read[flowv1.JobFlowSpec](t, `
 params: {lr: "0.1", data: d}
