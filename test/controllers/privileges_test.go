@@ -154,13 +154,21 @@ func (s *space) bind(name, user, role string) {
 // robots, or robots/rover-1 for one of them.
 func (s *space) allow(user, resource string, verbs ...string) {
 	s.Helper()
-	rule := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Verbs: verbs}
+	s.allowIn(user, v1alpha1.GroupVersion.Group+"/"+resource, verbs...)
+}
+
+// allowIn grants a user verbs on a resource of any group in this namespace, such as
+// flow.volcano.sh/jobflows, or robot.k8s4r.io/robots/rover-1 for one of them.
+func (s *space) allowIn(user, resource string, verbs ...string) {
+	s.Helper()
+	group, resource, _ := strings.Cut(resource, "/")
+	rule := rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: verbs}
 	resource, one, named := strings.Cut(resource, "/")
 	rule.Resources = []string{resource}
 	if named {
 		rule.ResourceNames = []string{one}
 	}
-	name := strings.Join(append([]string{user, resource, one}, verbs...), "-")
+	name := strings.Join(append([]string{user, group, resource, one}, verbs...), "-")
 	s.must(s.Create(s.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Rules: []rbacv1.PolicyRule{rule}}))
 	s.must(s.Create(s.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
