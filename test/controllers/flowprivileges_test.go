@@ -170,12 +170,7 @@ func TestAdmission_PatchesOfFlowsNeedTheRightToCreateJobs(t *testing.T) {
 		{"a patch of robots by an author who may create those Jobs", ofRobots, jobFlow(robots), ""},
 		{"a patch of pods by an author who may create the other Jobs", ofRobots, jobFlow(pods), noPods},
 	}
-	testkit.EventuallyNoError(t, waitTimeout, "the policies and rights are in force", func() (err error) {
-		for _, c := range creates {
-			err = errors.Join(err, c.checkDryRun(t.Context()))
-		}
-		return err
-	})
+	s.awaitCreations(creates)
 	plain, patched := jobFlow(none), jobFlow(pods)
 	s.must(s.Create(t.Context(), plain))
 	s.must(s.Create(t.Context(), patched))
@@ -208,4 +203,15 @@ func (c creation) checkDryRun(ctx context.Context) error {
 		return fmt.Errorf("%s: %w, want %q", c.name, err, c.want)
 	}
 	return nil
+}
+
+// awaitCreations checks all creations once policies and rights are in force.
+func (s *space) awaitCreations(all []creation) {
+	s.Helper()
+	testkit.EventuallyNoError(s, waitTimeout, "the policies and rights are in force", func() (err error) {
+		for _, c := range all {
+			err = errors.Join(err, c.checkDryRun(s.Context()))
+		}
+		return err
+	})
 }

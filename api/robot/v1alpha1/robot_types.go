@@ -56,7 +56,8 @@ type RobotSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 	// Labels for selectors and constraints, in addition to metadata.labels. If both have the same
-	// label, this value is used. The agent's own labels are added unless they are set here.
+	// label, this value is used. The agent's own labels are added unless they are set here. Names
+	// and values follow the syntax of Kubernetes labels.
 	// Labels share.robot.k8s4r.io/NAMESPACE, which share the robot, have an effect in
 	// metadata.labels only.
 	// +optional
@@ -133,7 +134,7 @@ type RobotStatus struct {
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
 	// Conditions of the robot. The server writes Connected, Responsive, DiskPressure,
-	// JournalReadOnly and Authenticated; the manager writes Approved, Identity and
+	// JournalReadOnly, LabelsAccepted and Authenticated; the manager writes Approved, Identity and
 	// IdentityConflict.
 	// +optional
 	// +listType=map

@@ -184,8 +184,19 @@ const (
 	// ConditionJournalReadOnly reports whether the agent cannot write its journal. While it is
 	// True, no task is placed on the robot. Written by the server.
 	ConditionJournalReadOnly = "JournalReadOnly"
+	// ConditionLabelsAccepted reports whether the labels that the robot reports follow the syntax
+	// of Kubernetes labels. It is set once one does not. Written by the server.
+	ConditionLabelsAccepted = "LabelsAccepted"
 	// ConditionApproved reports whether the robot may be given tasks. Written by the manager.
 	ConditionApproved = "Approved"
+)
+
+// The reasons of ConditionLabelsAccepted.
+const (
+	// ReasonLabelsValid: all labels that the robot reports are used.
+	ReasonLabelsValid = "LabelsValid"
+	// ReasonLabelInvalid: a label that the robot reports is ignored, because of its syntax.
+	ReasonLabelInvalid = "LabelInvalid"
 )
 
 // The reasons of ConditionConnected.

@@ -9,10 +9,13 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // Type of the Secrets.
@@ -20,6 +23,9 @@ const Type = "k8s4r.io/join-token"
 
 // MaxUses bounds the uses of a token: all are listed in its Secret, whose size is limited.
 const MaxUses = 1000
+
+// MaxLabels bounds the labels of a token, as spec.labels of a Robot does.
+const MaxLabels = 64
 
 const (
 	idLength     = 6
@@ -106,7 +112,28 @@ func (t Token) Validate(now time.Time) error {
 		checkThat(t.Quota >= 0 && t.Quota <= t.Uses, "--max-robots=%d: must be from 0 to --uses=%d", t.Quota, t.Uses),
 		checkThat(bad == nil, "--robots=%s: must be a pattern such as rover-*", t.Robots),
 		checkThat(t.Namespace != "", "--namespace: must be set"),
+		wrapFlag("--labels", t.validateLabels()),
 	)
+}
+
+// validateLabels returns an error if a Robot cannot have the labels.
+func (t Token) validateLabels() error {
+	if len(t.Labels) > MaxLabels {
+		return fmt.Errorf("%d are given; at most %d are allowed", len(t.Labels), MaxLabels)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Labels)) {
+		if err := wire.ValidateLabel(name, t.Labels[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wrapFlag(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", flag, err)
 }
 
 func checkThat(ok bool, format string, a ...any) error {
@@ -129,6 +156,7 @@ func (t Token) IsExpired(now time.Time) bool { return !now.Before(t.Expires) }
 func (t *Token) admitRobot(now time.Time, robot, key string) (isNew bool, err error) {
 	fits, _ := path.Match(t.Robots, robot) // Validate has seen the pattern
 	use := Use{Robot: robot, Key: key}
+	labels := t.validateLabels()
 	switch {
 	case t.IsExpired(now):
 		return false, fmt.Errorf("join token %s expired at %s; create another with `k8s4r token create`", t.ID, t.Expires.UTC().Format(time.RFC3339))
@@ -136,6 +164,8 @@ func (t *Token) admitRobot(now time.Time, robot, key string) (isNew bool, err er
 		return false, fmt.Errorf("join token %s admits robots whose id matches %s, not %s", t.ID, t.Robots, robot)
 	case slices.Contains(t.Used, use):
 		return false, nil // it asks again, perhaps because our answer was lost
+	case labels != nil:
+		return false, fmt.Errorf("join token %s: %w; create another with `k8s4r token create`", t.ID, labels)
 	case len(t.Used) >= t.Uses:
 		return false, fmt.Errorf("join token %s is used up: it allows %d uses; create another with `k8s4r token create`", t.ID, t.Uses)
 	case t.Quota > 0 && !t.hasAdmitted(robot) && t.robotCount() >= t.Quota:

@@ -90,7 +90,7 @@ func TestConfigFile_RejectsInvalid(t *testing.T) {
 		{"no value", "stateDir:\n", []string{":1: stateDir has an invalid value: it must be a single value"}},
 		{"a list for a value", "robotId: [a]\n", []string{":1: robotId has an invalid value: it must be a single value"}},
 		{"labels that are text", "labels: a=b\n", []string{":1: labels line 1 must be like key: value"}},
-		{"an invalid label", "labels:\n  a: b\n  c: d e\n", []string{":1: labels in line 3: label \"c=d e\" must be"}},
+		{"an invalid label", "labels:\n  a: b\n  c: d e\n", []string{":1: labels in line 3: label \"c\": the value \"d e\" must be"}},
 		{"a label with a list", "labels:\n  a: [b]\n", []string{":1: labels in line 2: it must be a single value"}},
 		{"a list", "- robotId: r1\n", []string{"line 1 must be like key: value"}},
 		{"two documents", "robotId: r1\n---\nrobotId: r2\n", []string{"second document"}},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
@@ -154,7 +155,7 @@ func (f *flags) addLabels(list string) error {
 	for pair := range strings.SplitSeq(list, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return labelError(pair)
+			return fmt.Errorf("label %.100q must be key=value", pair)
 		}
 		if err := f.addLabel(key, value); err != nil {
 			return err
@@ -164,24 +165,12 @@ func (f *flags) addLabels(list string) error {
 }
 
 func (f *flags) addLabel(key, value string) error {
-	if !isPlain(key, 253, "._-/") || key == "" || !isPlain(value, 63, "._-") {
-		return labelError(key + "=" + value)
+	if err := wire.ValidateLabel(key, value); err != nil {
+		return err
 	}
 	f.config.Labels[key] = value
 	if len(f.config.Labels) > maxLabels {
 		return fmt.Errorf("more than %d labels", maxLabels)
 	}
 	return nil
-}
-
-func labelError(pair string) error {
-	return fmt.Errorf("label %.100q must be key=value, both of letters, digits, '-', '_' and '.'", pair)
-}
-
-// isPlain reports whether s has at most n characters, all of them letters, digits or in extra.
-func isPlain(s string, n int, extra string) bool {
-	bad := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(extra, c)
-	}
-	return len(s) <= n && strings.IndexFunc(s, bad) < 0
 }

@@ -81,6 +81,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	setConnected(next, w)
 	setResponsive(next, w)
 	setDiskConditions(next, w)
+	setLabelsAccepted(next, w)
 	setAuthenticated(next, w)
 	return next
 }
@@ -137,6 +138,30 @@ func setProblem(s *robotv1.RobotStatus, condition string, is bool, reason, reaso
 	case meta.FindStatusCondition(s.Conditions, condition) != nil:
 		setCondition(s, condition, metav1.ConditionFalse, reasonNot, "")
 	}
+}
+
+// setLabelsAccepted sets the condition after a registration if it is False, or exists.
+func setLabelsAccepted(s *robotv1.RobotStatus, w robotState) {
+	if w.registered.IsZero() {
+		return
+	}
+	switch err := validateLabels(w.labels); {
+	case err != nil:
+		setCondition(s, robotv1.ConditionLabelsAccepted, metav1.ConditionFalse, robotv1.ReasonLabelInvalid,
+			"The robot reports labels that are ignored: "+err.Error()+"; correct --label of its agent")
+	case meta.FindStatusCondition(s.Conditions, robotv1.ConditionLabelsAccepted) != nil:
+		setCondition(s, robotv1.ConditionLabelsAccepted, metav1.ConditionTrue, robotv1.ReasonLabelsValid, "All labels that the robot reports are used")
+	}
+}
+
+// validateLabels returns the error of the first label, by name, with another syntax.
+func validateLabels(labels map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if err := wire.ValidateLabel(k, labels[k]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setAuthenticated sets the condition of a robot that has sent a message. A robot with
@@ -236,7 +261,8 @@ func labelsOf(r *robotv1.Robot) robotLabels {
 }
 
 // mergeReported adds the labels that the robot reports now, and removes those that it no
-// longer reports. Labels that a user has set or changed stay.
+// longer reports. Labels that a user has set or changed stay. A robot could otherwise put
+// commands into a value that a script contains, so invalid labels are ignored.
 func (l robotLabels) mergeReported(nowReported map[string]string) robotLabels {
 	next := robotLabels{all: map[string]string{}, reported: map[string]string{}}
 	for k, v := range l.all {
@@ -245,10 +271,10 @@ func (l robotLabels) mergeReported(nowReported map[string]string) robotLabels {
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(nowReported)) {
-		if _, there := next.all[k]; there || k == "" || len(k) > maxText || len(next.all) >= maxLabels {
+		v := nowReported[k]
+		if _, there := next.all[k]; there || wire.ValidateLabel(k, v) != nil || len(next.all) >= maxLabels {
 			continue
 		}
-		v := truncateText(nowReported[k])
 		next.all[k], next.reported[k] = v, v
 	}
 	return next

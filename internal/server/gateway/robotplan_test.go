@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -225,6 +226,9 @@ func TestRobotLabels_MergeReported(t *testing.T) {
 			wantAll: m{"b": "user", "c": "user"}},
 		{name: "a label that a user has removed is added while it is reported", own: m{"b": "robot"}, reported: m{"b": "robot"}, wantAll: m{"b": "robot"}, wantOwn: m{"b": "robot"}},
 		{name: "an empty name is ignored", reported: m{"": "x"}},
+		{name: "labels with another syntax are ignored", reported: m{"a": "x; reboot", "b": "$(id)", "c": strings.Repeat("x", 64), "d e": "x", "f": "x", "g": ""},
+			wantAll: m{"f": "x", "g": ""}, wantOwn: m{"f": "x", "g": ""}},
+		{name: "a label that was accepted before is removed if it has another syntax", all: m{"a": "x y"}, own: m{"a": "x y"}, reported: m{"a": "x y"}},
 	} {
 		got := robotLabels{all: row.all, reported: row.own}.mergeReported(row.reported)
 		if !maps.Equal(got.all, row.wantAll) || !maps.Equal(got.reported, row.wantOwn) {
@@ -250,6 +254,38 @@ func TestRobotLabels_MergeReported(t *testing.T) {
 	damaged.Annotations = m{annotationReportedLabels: "no JSON"}
 	if got := labelsOf(damaged).mergeReported(nil); !maps.Equal(got.all, m{"a": "user"}) {
 		t.Errorf("with an invalid annotation: %v", got)
+	}
+}
+
+// A user of the robot sees why its labels have no effect.
+func TestPlanRobot_ReportsIgnoredLabels(t *testing.T) {
+	condition := func(s robotv1.RobotStatus) string {
+		c := meta.FindStatusCondition(s.Conditions, robotv1.ConditionLabelsAccepted)
+		if c == nil {
+			return ""
+		}
+		return fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+	}
+	r := newRobot(namespace, "r1", nil, robotState{})
+	for _, step := range []struct {
+		name   string
+		labels map[string]string
+		want   string
+	}{
+		{"valid labels", map[string]string{"site": "hall"}, ""},
+		{"an invalid value", map[string]string{"site": "x; reboot", "arm": "left"}, `False LabelInvalid The robot reports labels that are ignored: label "site": the value "x; reboot" must be`},
+		{"valid labels again", map[string]string{"site": "hall"}, "True LabelsValid"},
+	} {
+		s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered, w.labels = clock, step.labels }), r, offlineAfter)
+		if s.status == nil && step.want != "" {
+			t.Fatalf("%s: the status is not written", step.name)
+		}
+		if s.status != nil {
+			r.Status = *s.status
+		}
+		if got := condition(r.Status); !strings.HasPrefix(got, step.want) || step.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
 	}
 }
 
