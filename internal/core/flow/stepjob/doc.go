@@ -9,7 +9,8 @@
 // whole. Tasks of a pod job are merged by name, which defaults to default0, default1 and
 // so on, in the template and in the patch; taskGroups, tasks and initTasks of a robot Job
 // are merged by name, too. A patch cannot delete anything: null is ignored. Unknown
-// fields, values of a wrong type, and added tasks without required fields are errors.
+// fields, values of a wrong type, and added tasks without required fields are errors. A
+// patch that reaches a privileged task must repeat the privilege.
 //
 // # References
 //
