@@ -141,17 +141,6 @@ func TestConnSlots_LimitsConnectRate(t *testing.T) {
 	}
 }
 
-func TestAddressKey_GroupsIPv6Networks(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1",
-		"[2001:db8::1]:80": "2001:db8::/64", "[2001:db8::ffff:0:0:1]:80": "2001:db8::/64", "[2001:db8:0:1::1]:80": "2001:db8:0:1::/64",
-	} {
-		if got := addressKey(tcpAddr(address)); got != want {
-			t.Errorf("%s is %s, want %s", address, got, want)
-		}
-	}
-}
-
 // A client that only subscribes or pings is throttled, too.
 func TestBroker_ThrottlesSubscriptionsAndPings(t *testing.T) {
 	for name, send := range map[string]packets.Packet{

@@ -1,5 +1,5 @@
-// Package limits bounds how often something may happen, by name: requests a second (Limits), or
-// log lines and reports a minute (Interval).
+// Package limits bounds what clients may use, by name: requests a second (Limits), log lines and
+// reports a minute (Interval), or connections at the same time (Slots).
 package limits
 
 import (
