@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/server/gateway"
@@ -89,6 +90,10 @@ func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi
 	if cfg.Join.Authority != nil {
 		cfg.API.Certificates = cfg.Join.Authority
 	}
+	cfg.API.Connections.CountOpen = func(state connlimit.State, change int) {
+		apiConnections.WithLabelValues(string(state)).Add(float64(change))
+	}
+	cfg.API.Connections.CountRefused = func(reason connlimit.Reason) { refusedConnections.WithLabelValues(string(reason)).Inc() }
 	announce := func(ctx context.Context, a serveraddr.Address) error {
 		return serveraddr.PublishAddress(ctx, mgr.GetClient(), mgr.GetAPIReader(), a)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/jointoken"
 	ratelimit "k8s4r.io/k8s4r/internal/platform/limits"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
@@ -101,7 +102,7 @@ func (h *Handler) handleFunc(do func(*http.Request) (identity.CertificateRespons
 		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
 			h.Log.Error(err, "set the read deadline of a request")
 		}
-		if h.limits.Allow(source, h.Now()) {
+		if h.limits.Allow(ratelimit.AddressName(r.RemoteAddr), h.Now()) {
 			r.Body = http.MaxBytesReader(w, r.Body, identity.MaxBody+1)
 			answer, err = do(r)
 		} else {
@@ -137,6 +138,14 @@ func sourceAddress(r *http.Request) string {
 		return r.RemoteAddr
 	}
 	return host
+}
+
+// countConnection counts the connection of a request for a robot that has proven its identity.
+func countConnection(r *http.Request, robot string) error {
+	if err := connlimit.Authenticate(r.Context(), "robot "+robot); err != nil {
+		return newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "%s", err)
+	}
+	return nil
 }
 
 // joinAttempt is a request to be a robot with a key.
@@ -182,6 +191,9 @@ func (h *Handler) handleJoin(r *http.Request) (identity.CertificateResponse, err
 	if err != nil {
 		return identity.CertificateResponse{}, err
 	}
+	if err := countConnection(r, in.RobotID); err != nil {
+		return identity.CertificateResponse{}, err
+	}
 	p.seen.Token = token.ID
 	robot, err := h.findOrCreateRobot(r.Context(), in.RobotID, token)
 	if err != nil {
@@ -205,6 +217,9 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 	}
 	if err != nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized, "the certificate is not valid: %s; join with a token", err)
+	}
+	if err := countConnection(r, name); err != nil {
+		return identity.CertificateResponse{}, err
 	}
 	if !h.renewals.Allow(name, h.Now()) {
 		return identity.CertificateResponse{}, newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "robot %s renews too often; try again later", name)

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/jointoken"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
@@ -36,6 +38,8 @@ type bench struct {
 	url   string
 	auth  *ca.Authority
 	token string
+	// keepsConnections leaves the connection of each request open.
+	keepsConnections bool
 }
 
 func newBench(t *testing.T) *bench {
@@ -62,6 +66,8 @@ func newBench(t *testing.T) *bench {
 	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.ServingCertificate("127.0.0.1")}
 	// The test server has a certificate of its own, which would come first.
 	s.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ours, nil }}
+	connections := connlimit.New(connlimit.Config{PerIdentity: 2})
+	s.Listener, s.Config.ConnContext = connections.Listen(s.Listener), connections.WithConn
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text}
@@ -113,7 +119,11 @@ func (b *bench) post(path string, m *machine, body any) (int, identity.Certifica
 		c.Certificates = []tls.Certificate{{Certificate: [][]byte{m.cert.Raw}, PrivateKey: m.key}}
 	}
 	transport := &http.Transport{TLSClientConfig: c}
-	defer transport.CloseIdleConnections()
+	if b.keepsConnections {
+		b.t.Cleanup(transport.CloseIdleConnections)
+	} else {
+		defer transport.CloseIdleConnections()
+	}
 	answer, err := (&http.Client{Transport: transport}).Post(b.url+path, "application/json", bytes.NewReader(text))
 	if err != nil {
 		b.t.Fatal(err)
@@ -348,4 +358,49 @@ func TestRenew_LimitsOneRobot(t *testing.T) {
 	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1 renews too often")
 	status, a = b.renew(second)
 	b.expectResponse(status, a, http.StatusOK, "", "")
+}
+
+// All robots of a site may have one address, so their connections count by robot.
+func TestJoin_CountsConnectionsByRobot(t *testing.T) {
+	b := newBench(t)
+	first, second := newMachine(t, "m1"), newMachine(t, "m2")
+	for name, m := range map[string]*machine{"r1": first, "r2": second} {
+		b.join(m, name)
+		b.acceptRequest(name)
+	}
+	b.keepsConnections = true
+	status, a := b.join(first, "r1")
+	b.expectResponse(status, a, http.StatusOK, "", "")
+	status, a = b.renew(first)
+	b.expectResponse(status, a, http.StatusOK, "", "")
+	status, a = b.renew(first)
+	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1: too many connections")
+	status, a = b.join(second, "r2")
+	b.expectResponse(status, a, http.StatusOK, "", "")
+}
+
+// One machine can have any number of IPv6 addresses in its network.
+func TestJoin_LimitsRequestsOfOneIPv6Network(t *testing.T) {
+	start := time.Now()
+	h := New(Config{Now: func() time.Time { return start }, Log: logr.Discard(), CountRequest: func(string, string) {}})
+	mux := http.NewServeMux()
+	h.Register(mux)
+	post := func(address string) int {
+		r := httptest.NewRequest(http.MethodPost, identity.JoinPath, strings.NewReader("{"))
+		r.RemoteAddr = address
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		return w.Code
+	}
+	for i := range requestBurst {
+		if got := post(fmt.Sprintf("[2001:db8::%x]:80", i+1)); got != http.StatusBadRequest {
+			t.Fatalf("request %d gets %d", i, got)
+		}
+	}
+	if got := post("[2001:db8::ffff]:80"); got != http.StatusTooManyRequests {
+		t.Errorf("another address of the same network gets %d", got)
+	}
+	if got := post("[2001:db8:0:1::1]:80"); got != http.StatusBadRequest {
+		t.Errorf("an address of another network gets %d", got)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
@@ -77,6 +78,9 @@ func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
 	if err != nil {
 		return access.StatusError(err)
 	}
+	if err := connlimit.Authenticate(r.Context(), "user "+u.Name); err != nil {
+		return apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
+	}
 	allowed, err := h.Gate.IsAllowed(r.Context(), u, authorizationv1.ResourceAttributes{
 		Namespace: name.Namespace, Verb: "get", Group: robotv1.GroupVersion.Group, Resource: "tasks", Subresource: "log", Name: name.Name,
 	})
@@ -88,6 +92,9 @@ func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
 	}
 	return nil
 }
+
+// retryAfterSeconds is when a user with too many connections may try again.
+const retryAfterSeconds = 1
 
 var tasks = robotv1.GroupVersion.WithResource("tasks").GroupResource()
 

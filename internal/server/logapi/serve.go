@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/pki"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
@@ -44,6 +45,8 @@ type ServeConfig struct {
 	// Hosts are names and addresses for Certificates, beside those of URL and of this
 	// machine.
 	Hosts []string
+	// Connections bounds the open connections.
+	Connections connlimit.Config
 }
 
 // CertificateSource is a CA that clients know.
@@ -53,6 +56,15 @@ type CertificateSource interface {
 	// TrustPEM returns the CAs for clients.
 	TrustPEM() []byte
 }
+
+const (
+	// readTimeout bounds the TLS handshake, and the time to read the header of a request.
+	readTimeout = 10 * time.Second
+	// idleTimeout bounds the time between two requests of an authenticated client.
+	idleTimeout = 2 * time.Minute
+	// maxStreams bounds the requests at the same time on one HTTP/2 connection.
+	maxStreams = 100
+)
 
 // serverName is in all certificates of the server.
 const serverName = "k8s4r-server.k8s4r-system.svc"
@@ -89,16 +101,19 @@ func (s *Service) Start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	connections := connlimit.New(s.cfg.Connections)
 	server := &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: s.handler, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: connections.WithConn,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		TLSConfig:   config,
 		ErrorLog:    newErrorLog(s.log),
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	go s.publishAddress(ctx, address)
 	s.log.Info("serving the API", "url", address.URL)
-	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.ServeTLS(connections.Listen(l), "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
