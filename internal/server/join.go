@@ -27,13 +27,13 @@ func newTokenStore(mgr ctrl.Manager) *jointoken.Store {
 }
 
 // addJoin registers the join API.
-func addJoin(mgr ctrl.Manager, mux *http.ServeMux, cfg JoinConfig) {
+func addJoin(mgr ctrl.Manager, mux *http.ServeMux, cfg JoinConfig, tokens joinapi.Tokens) {
 	if cfg.Authority == nil {
 		return
 	}
 	joinapi.New(joinapi.Config{
 		Authority: cfg.Authority,
-		Tokens:    newTokenStore(mgr),
+		Tokens:    tokens,
 		Client:    mgr.GetClient(), Live: mgr.GetAPIReader(), MQTTURL: cfg.MQTTURL,
 		CountRequest: func(path, state string) { joinRequests.WithLabelValues(path, state).Inc() },
 		Now:          time.Now, Log: mgr.GetLogger().WithName("join"),

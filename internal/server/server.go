@@ -21,6 +21,7 @@ import (
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/server/gateway"
+	"k8s4r.io/k8s4r/internal/server/joinapi"
 	"k8s4r.io/k8s4r/internal/server/logapi"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
@@ -55,7 +56,8 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 		return fmt.Errorf("server: %w", err)
 	}
 	var notifier logapi.Notifier
-	cfg.Gateway.Tokens = newTokenStore(mgr)
+	tokens := newTokenStore(mgr)
+	cfg.Gateway.Tokens = tokens
 	g, err := gateway.New(cfg.Gateway, gateway.Cluster{
 		Client:    mgr.GetClient(),
 		APIReader: mgr.GetAPIReader(),
@@ -72,14 +74,14 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	return errors.Join(
 		mgr.AddReadyzCheck("mqtt", func(*http.Request) error { return g.Ready() }),
 		mgr.Add(g),
-		addAPI(mgr, cfg, store, &notifier),
+		addAPI(mgr, cfg, store, &notifier, tokens),
 	)
 }
 
 // addAPI adds the HTTPS API if there is anything to serve.
-func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi.Notifier) error {
+func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi.Notifier, tokens joinapi.Tokens) error {
 	mux := http.NewServeMux()
-	addJoin(mgr, mux, cfg.Join)
+	addJoin(mgr, mux, cfg.Join, tokens)
 	if err := addLogs(mgr, mux, store, notifier); err != nil {
 		return err
 	}

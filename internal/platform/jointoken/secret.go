@@ -75,13 +75,15 @@ func FromSecret(s *corev1.Secret) (Token, error) {
 	return t, nil
 }
 
-// Store redeems the tokens of one namespace.
+// Store redeems the tokens of one namespace. A server has one, so that its bound on reads holds.
 type Store struct {
 	Client client.Client
 	// Live bypasses the cache: a cache of all Secrets for one would be a waste.
 	Live      client.Reader
 	Namespace string
 	Now       func() time.Time
+
+	known knownTokens
 }
 
 // RefusedError says why a token does not admit a robot. Users read it.
@@ -97,8 +99,8 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 const maxAttempts = 20
 
 // Redeem admits a robot with a key, and records that. A repeated call with the same arguments
-// uses the token once. It fails with a RefusedError, or with another error if the API server
-// cannot be asked.
+// uses the token once. It fails with a RefusedError, with ErrTooSoon, or with another error if the
+// API server cannot be asked.
 func (s *Store) Redeem(ctx context.Context, text, robot, key string) (Token, error) {
 	id, secret, err := ParseToken(text)
 	if err != nil {
@@ -149,9 +151,13 @@ func (s *Store) CheckUsed(ctx context.Context, text, robot, key string) error {
 
 // readToken returns the token with its Secret.
 func (s *Store) readToken(ctx context.Context, id, secret string) (*corev1.Secret, Token, error) {
+	if err := s.checkKnown(ctx, id, secret); err != nil {
+		return nil, Token{}, err
+	}
 	var o corev1.Secret
 	err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: SecretName(id)}, &o)
 	if apierrors.IsNotFound(err) {
+		s.known.forget(id)
 		return nil, Token{}, &RefusedError{ErrUnknown}
 	}
 	if err != nil {
@@ -159,6 +165,7 @@ func (s *Store) readToken(ctx context.Context, id, secret string) (*corev1.Secre
 	}
 	t, err := FromSecret(&o)
 	if err != nil || !t.matchesSecret(secret) {
+		s.known.forget(id)
 		return nil, Token{}, &RefusedError{ErrUnknown}
 	}
 	return &o, t, nil
@@ -166,9 +173,9 @@ func (s *Store) readToken(ctx context.Context, id, secret string) (*corev1.Secre
 
 // ListTokens returns the tokens of a namespace.
 func ListTokens(ctx context.Context, r client.Reader, namespace string) ([]Token, error) {
-	var list corev1.SecretList
-	if err := r.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"type": Type}); err != nil {
-		return nil, fmt.Errorf("list join tokens: %w", err)
+	list, err := listSecrets(ctx, r, namespace)
+	if err != nil {
+		return nil, err
 	}
 	var out []Token
 	for i := range list.Items {
@@ -179,4 +186,12 @@ func ListTokens(ctx context.Context, r client.Reader, namespace string) ([]Token
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+func listSecrets(ctx context.Context, r client.Reader, namespace string) (*corev1.SecretList, error) {
+	list := &corev1.SecretList{}
+	if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"type": Type}); err != nil {
+		return nil, fmt.Errorf("list join tokens: %w", err)
+	}
+	return list, nil
 }

@@ -188,6 +188,9 @@ func (h *Handler) handleJoin(r *http.Request) (identity.CertificateResponse, err
 	if refused, ok := errors.AsType[*jointoken.RefusedError](err); ok {
 		return identity.CertificateResponse{}, newRefusal(http.StatusForbidden, identity.ReasonToken, "%s", refused)
 	}
+	if errors.Is(err, jointoken.ErrTooSoon) {
+		return identity.CertificateResponse{}, newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "%s", err)
+	}
 	if err != nil {
 		return identity.CertificateResponse{}, err
 	}

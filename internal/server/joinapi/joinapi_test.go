@@ -33,11 +33,12 @@ import (
 
 // bench is a server with a token for namespace hall.
 type bench struct {
-	t     *testing.T
-	c     client.Client
-	url   string
-	auth  *ca.Authority
-	token string
+	t      *testing.T
+	c      client.Client
+	url    string
+	auth   *ca.Authority
+	token  string
+	tokens *jointoken.Store
 	// keepsConnections leaves the connection of each request open.
 	keepsConnections bool
 }
@@ -52,14 +53,16 @@ func newBench(t *testing.T) *bench {
 		}
 	}
 	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).
+		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
 	auth, err := ca.OpenManaged(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
+	tokens := &jointoken.Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: time.Now}
 	New(Config{
-		Authority: auth, Tokens: &jointoken.Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: time.Now}, Client: c, Live: c,
+		Authority: auth, Tokens: tokens, Client: c, Live: c,
 		MQTTURL: func() string { return "mqtts://broker:8883" }, CountRequest: func(string, string) {}, Now: func() time.Time { return start }, Log: logr.Discard(),
 	}).Register(mux)
 	s := httptest.NewUnstartedServer(mux)
@@ -70,7 +73,7 @@ func newBench(t *testing.T) *bench {
 	s.Listener, s.Config.ConnContext = connections.Listen(s.Listener), connections.WithConn
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text}
+	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text, tokens: tokens}
 }
 
 // machine is a machine with a key.
@@ -279,8 +282,12 @@ func TestJoin_RejectsInvalidRequests(t *testing.T) {
 	b.expectResponse(status, a, 403, identity.ReasonToken, "matches r*")
 	good := b.token
 	b.token = "abcdef.0123456789abcdef"
+	later := time.Now().Add(time.Minute)
+	b.tokens.Now = func() time.Time { return later }
 	status, a = b.join(m, "r1")
 	b.expectResponse(status, a, 403, identity.ReasonToken, "unknown join token, or wrong secret")
+	status, a = b.join(m, "r1")
+	b.expectResponse(status, a, 429, identity.ReasonTooMany, "at most once a second")
 	b.token = good
 	status, a = b.post(identity.JoinPath, nil, identity.JoinRequest{RobotID: "r1", Token: good, CertificateRequest: identity.CertificateRequest{CSR: "x"}})
 	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "csr: ")
