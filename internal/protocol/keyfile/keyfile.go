@@ -11,37 +11,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 )
-
-// WriteFile replaces the file at path atomically: a reader sees the old or the new content, also
-// after a power failure.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename durable. Otherwise a power failure could leave a certificate without its
-// key.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
 
 // NewKey creates a P-256 key and returns it with its PEM.
 func NewKey() (*ecdsa.PrivateKey, []byte, error) {
@@ -54,6 +26,27 @@ func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 		return nil, nil, fmt.Errorf("make a key: %w", err)
 	}
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// ReadOrCreateKey returns the key at path, and creates it if there is no such file. A file that
+// cannot be read or parsed is an error and stays as it is, because the key may be needed.
+func ReadOrCreateKey(path string, write func(path string, data []byte) error) (*ecdsa.PrivateKey, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, text, err := NewKey()
+		if err != nil {
+			return nil, err
+		}
+		return key, write(path, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := ParseKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
 }
 
 // ParseKey parses a key that NewKey has created.

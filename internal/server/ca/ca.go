@@ -8,9 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,6 +52,7 @@ type Authority struct {
 	dir       string
 	isManaged bool // we create and renew it
 	now       func() time.Time
+	disk      disk
 
 	mu            sync.Mutex
 	signer        tls.Certificate
@@ -71,7 +70,7 @@ func Open(dir string) (*Authority, error) { return openAuthority(dir, false, tim
 func OpenManaged(dir string) (*Authority, error) { return openAuthority(dir, true, time.Now) }
 
 func openAuthority(dir string, isManaged bool, now func() time.Time) (*Authority, error) {
-	a := &Authority{dir: dir, isManaged: isManaged, now: now, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
+	a := &Authority{dir: dir, isManaged: isManaged, now: now, disk: disk{keyfile.WriteFile, keyfile.Rename}, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.loadFilesLocked(); err != nil {
@@ -125,74 +124,6 @@ func (a *Authority) reloadLocked() {
 	if err := a.loadFilesLocked(); err != nil {
 		a.reloadAt = a.now().Add(reloadInterval)
 	}
-}
-
-// renewFiles creates and renews managed files.
-func (a *Authority) renewFiles() error {
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
-		return err
-	}
-	current, err := tls.LoadX509KeyPair(a.path(fileCertificate), a.path(fileKey))
-	if err != nil && a.hasFile(fileNextCertificate) && !a.hasFile(fileNextKey) { // a crash during promoteNextCA
-		return os.Rename(a.path(fileNextCertificate), a.path(fileCertificate))
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return a.createCA(fileCertificate, fileKey)
-	}
-	if err != nil {
-		return err // a new CA would lock out all robots; an operator has to decide
-	}
-	left := current.Leaf.NotAfter.Sub(a.now())
-	switch {
-	case left < rotateBefore && a.hasFile(fileNextCertificate):
-		return a.promoteNextCA()
-	case left < 2*rotateBefore && !a.hasFile(fileNextCertificate):
-		return a.createCA(fileNextCertificate, fileNextKey)
-	}
-	return nil
-}
-
-// promoteNextCA replaces the CA by the next one.
-func (a *Authority) promoteNextCA() error {
-	if err := os.Rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
-		return err
-	}
-	return os.Rename(a.path(fileNextCertificate), a.path(fileCertificate))
-}
-
-func (a *Authority) hasFile(name string) bool {
-	_, err := os.Stat(a.path(name))
-	return err == nil
-}
-
-// createCA writes a new CA, and adds it to the trusted ones that have not expired.
-func (a *Authority) createCA(certificate, key string) error {
-	private, text, err := keyfile.NewKey()
-	if err != nil {
-		return err
-	}
-	now := a.now()
-	c, err := pki.SignCertificate(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "k8s4r-robots-ca"}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(caLifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
-	}, private.Public(), nil, private)
-	if err != nil {
-		return err
-	}
-	trust := []*x509.Certificate{c}
-	old, _ := os.ReadFile(a.path(fileTrust)) // missing: nothing is trusted yet
-	others, _ := keyfile.ParseCertificates(old)
-	for _, o := range others {
-		if now.Before(o.NotAfter) {
-			trust = append(trust, o)
-		}
-	}
-	// The certificate is written last: without it the other files are not used.
-	return errors.Join(
-		keyfile.WriteFile(a.path(key), text),
-		keyfile.WriteFile(a.path(fileTrust), keyfile.EncodeCertificates(trust...)),
-		keyfile.WriteFile(a.path(certificate), keyfile.EncodeCertificates(c)),
-	)
 }
 
 // TrustPEM returns the CAs that robots should trust.

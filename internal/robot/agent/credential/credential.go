@@ -65,6 +65,7 @@ type joinRecord struct {
 type Credential struct {
 	cfg     Config
 	machine string
+	write   func(path string, data []byte) error // atomic; tests fill the disk
 
 	mu      sync.Mutex
 	key     *ecdsa.PrivateKey
@@ -76,9 +77,12 @@ type Credential struct {
 }
 
 // Open reads the key and the certificate, and creates a key if there is none.
-func Open(c Config) (*Credential, error) {
-	m := &Credential{cfg: c, machine: machineFingerprint(), changed: make(chan struct{})}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+func Open(c Config) (*Credential, error) { return openWith(c, keyfile.WriteFile) }
+
+// openWith is Open with the function that writes files atomically.
+func openWith(c Config, write func(path string, data []byte) error) (*Credential, error) {
+	m := &Credential{cfg: c, machine: machineFingerprint(), write: write, changed: make(chan struct{})}
+	if err := keyfile.MakeDir(c.Dir); err != nil {
 		return nil, fmt.Errorf("identity of the robot: %w", err)
 	}
 	err := m.loadKey()
@@ -103,22 +107,22 @@ func machineFingerprint() string {
 
 func (m *Credential) filePath(name string) string { return filepath.Join(m.cfg.Dir, name) }
 
-func (m *Credential) loadKey() error {
-	text, err := os.ReadFile(m.filePath(fileKey))
-	if errors.Is(err, fs.ErrNotExist) {
-		var fresh []byte
-		if m.key, fresh, err = keyfile.NewKey(); err != nil {
-			return err
-		}
-		return keyfile.WriteFile(m.filePath(fileKey), fresh)
+// loadKey reads the key, and creates it unless there is a certificate, which would be for another
+// key.
+func (m *Credential) loadKey() (err error) {
+	if !m.hasFile(fileKey) && m.hasFile(fileCertificate) {
+		return fmt.Errorf("%s is missing, but there is %s; remove that, and let the robot join again", fileKey, fileCertificate)
 	}
-	if err == nil {
-		m.key, err = keyfile.ParseKey(text)
+	if m.key, err = keyfile.ReadOrCreateKey(m.filePath(fileKey), m.write); err != nil && m.hasFile(fileKey) {
+		return fmt.Errorf("%w; to use a new key, remove %s and %s, and let the robot join again", err, fileKey, fileCertificate)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w; remove it, and let the robot join again", fileKey, err)
-	}
-	return nil
+	return err
+}
+
+// hasFile reports whether there is a file, even one that cannot be read.
+func (m *Credential) hasFile(name string) bool {
+	_, err := os.Lstat(m.filePath(name))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // loadCertificate reads the certificate, if there is one.
@@ -369,10 +373,10 @@ func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
 	close(m.changed)
 	m.changed = make(chan struct{})
 	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter, "key", m.keyFingerprint())
-	return errors.Join(
-		keyfile.WriteFile(m.filePath(fileCA), []byte(a.CA)),
-		keyfile.WriteFile(m.filePath(fileJoinRecord), text),
-		keyfile.WriteFile(m.filePath(fileCertificate), []byte(a.Certificate)),
+	return keyfile.WriteAll(m.write,
+		keyfile.File{Path: m.filePath(fileCA), Data: []byte(a.CA)},
+		keyfile.File{Path: m.filePath(fileJoinRecord), Data: text},
+		keyfile.File{Path: m.filePath(fileCertificate), Data: []byte(a.Certificate)},
 	)
 }
 

@@ -1,0 +1,113 @@
+package keyfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile replaces the file at path atomically: a reader sees the old or the new content, also
+// after a power failure or on a full disk.
+func WriteFile(path string, data []byte) error { return writeFile(disk{}, path, data) }
+
+// Rename renames a file in its directory, durably.
+func Rename(from, to string) error { return renameFile(disk{}, from, to) }
+
+// WriteAll writes files in their order, and stops at the first error: each file is there before
+// the next one, which needs it.
+func WriteAll(write func(path string, data []byte) error, files ...File) error {
+	for _, f := range files {
+		if err := write(f.Path, f.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// File is a file to write.
+type File struct {
+	Path string
+	Data []byte
+}
+
+// MakeDir creates a directory that only its owner can read, with its parents, durably.
+func MakeDir(path string) error {
+	path = filepath.Clean(path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(path)
+	if parent != path {
+		if err := MakeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return disk{}.syncDir(parent)
+}
+
+// volume is what writing needs of a file system. Tests fill it up.
+type volume interface {
+	createTemp(dir, pattern string) (tempFile, error)
+	rename(from, to string) error
+	syncDir(path string) error
+}
+
+// tempFile is an open file with a name of its own.
+type tempFile interface {
+	io.WriteCloser
+	Name() string
+	Sync() error
+}
+
+func writeFile(v volume, path string, data []byte) error {
+	f, err := v.createTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = v.rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	if err := v.syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+func renameFile(v volume, from, to string) error {
+	if err := v.rename(from, to); err != nil {
+		return err
+	}
+	return v.syncDir(filepath.Dir(to))
+}
+
+// disk is the file system of the machine.
+type disk struct{}
+
+func (disk) createTemp(dir, pattern string) (tempFile, error) {
+	return os.CreateTemp(dir, pattern) // mode 0600
+}
+
+func (disk) rename(from, to string) error { return os.Rename(from, to) }
+
+// syncDir makes a rename durable. Otherwise a power failure could leave a certificate without its
+// key.
+func (disk) syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
