@@ -115,7 +115,8 @@ var nightlyTier = tier{
 			shell("build", "make -s build"),
 		}}},
 		{lanes: []lane{{
-			shell("vulnerabilities", "hack/vulncheck"),
+			// Only a machine without a network may go on without having looked.
+			shell("vulnerabilities", "getent hosts vuln.go.dev >/dev/null || export ALLOW_OFFLINE=1; make -s -o build vulncheck"),
 			shell("reproducible", "hack/reproducible"),
 			shell("model", "make -s model"),
 			shell("properties", "hack/properties 2000"),
