@@ -4,10 +4,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
@@ -15,46 +13,10 @@ import (
 
 // rayAdoption is what a cluster finds where it begins, and in its own spec.
 var rayAdoption = []rayCase{
-	{"objects without an owner are used unchanged", rayUnowned},
-	{"an object of another owner is an error", rayOwned},
+	{"an object that another one controls is an error", rayOwned},
 	{"autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
 	{"Recreate keeps a head that would not be created again", rayKeepsHead(rayv1.UpgradeRecreate)},
 	{"and through RollingUpdate", rayKeepsHead(rayv1.UpgradeRollingUpdate)},
-}
-
-func rayUnowned(s *space) {
-	s.kubelet()
-	at := metav1.ObjectMeta{Namespace: s.name, Name: "c"}
-	found := []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: at},
-		&rbacv1.Role{ObjectMeta: at},
-		&rbacv1.RoleBinding{ObjectMeta: at, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "c"}},
-		&corev1.Secret{ObjectMeta: at, StringData: map[string]string{rayv1.KeyAuthToken: "mine"}},
-		&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c-head-svc"},
-			Spec:       corev1.ServiceSpec{Selector: map[string]string{rayv1.LabelCluster: "c"}, Ports: []corev1.ServicePort{{Name: "gcs-server", Port: 6379}}},
-		},
-	}
-	for _, o := range found {
-		s.must(s.Create(s.Context(), o))
-	}
-	s.ray("c", func(c *rayv1.RayCluster) {
-		c.Spec.EnableInTreeAutoscaling = ptr.To(true)
-		c.Spec.AuthOptions = &rayv1.AuthOptions{Mode: rayv1.AuthToken}
-	}, rayGroup("g", 1))
-	s.rayReady("c")
-	for _, o := range found {
-		was := o.GetResourceVersion()
-		s.must(s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
-		if o.GetResourceVersion() != was {
-			s.Errorf("%T was changed: %+v", o, o)
-		}
-	}
-	for _, e := range s.rayEvents("") {
-		if e.Type == corev1.EventTypeWarning {
-			s.Errorf("event %s: %s", e.Reason, e.Note)
-		}
-	}
 }
 
 func rayKeepsHead(kind rayv1.UpgradeType) func(*space) {
@@ -84,9 +46,9 @@ func rayOwned(s *space) {
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 6379}}},
 	}))
 	s.ray("c", nil)
-	s.awaitRayEvent("FailedToCreateService", "the name is used by an object of another owner; rename the cluster, or delete that object")
+	s.awaitRayEvent("FailedToCreateService", "an object of that name exists and is not controlled by this RayCluster; rename the cluster, or delete that object")
 	s.awaitRay("c", func(c *rayv1.RayCluster) error {
-		return check(strings.Contains(c.Status.Reason, "used by an object of another owner"), "reason")
+		return check(strings.Contains(c.Status.Reason, "is not controlled by this RayCluster"), "reason")
 	})
 	if pods := s.rayNodes("c", ""); len(pods) > 0 {
 		s.Errorf("there are %v", podNames(pods))

@@ -105,15 +105,20 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	c.reportFindings(w, steps.Warnings)
 	failed := c.applyActions(ctx, w, steps)
+	retry := failed // with growing delays, which a wait for the user must not have
+	if errors.Is(failed, errForeignObject) {
+		retry = nil
+		kit.SetEarliest(&steps.RequeueAt, now.Add(unwatchedRequeueInterval))
+	}
 	if steps.AddFinalizer != "" || steps.RemoveFinalizer != "" || w.Cluster.DeletionTimestamp != nil {
-		return kit.RequeueAt(steps.RequeueAt, now), failed
+		return kit.RequeueAt(steps.RequeueAt, now), retry
 	}
 	c.reportRayNotFound(w)
 	due, err := c.writeStatus(ctx, w, ComputeStatus(now, c.Options, *w, steps, failed))
 	if !due.IsZero() && (steps.RequeueAt.IsZero() || due.Before(steps.RequeueAt)) {
 		steps.RequeueAt = due
 	}
-	if err := errors.Join(failed, err); err != nil {
+	if err := errors.Join(retry, err); err != nil {
 		return reconcile.Result{}, err
 	}
 	return kit.RequeueAt(steps.RequeueAt, now), nil

@@ -133,7 +133,14 @@ func (c *Controller) createJob(ctx context.Context, cluster *rayv1.RayCluster, j
 	case err == nil:
 		c.recordEvent(cluster, Event{corev1.EventTypeNormal, "CreatedRedisCleanupJob", actionCreate, fmt.Sprintf("Created Redis cleanup Job %s/%s", job.Namespace, job.Name)})
 		return nil
-	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.IsAlreadyExists(err):
+		existing := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+		owned, readErr := kit.ReadExisting(ctx, c.Live, cluster, existing)
+		if readErr != nil || owned {
+			return readErr
+		}
+		err = fmt.Errorf("%w; delete that object", errForeignObject)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
 	err = fmt.Errorf("create job %s: %w", job.Name, err)

@@ -4,15 +4,16 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
@@ -64,11 +65,11 @@ func hashOf(o client.Object) string {
 	return fmt.Sprintf("%x", sha1.Sum(text))
 }
 
-// ensureObject creates the object or accepts the existing one. If before is set, it reads first,
+// ensureObject creates the object or updates the existing one. If before is set, it reads first,
 // because an object that was there before most likely still exists.
 func (c *Controller) ensureObject(ctx context.Context, cluster *rayv1.RayCluster, want client.Object, before bool) error {
 	if before {
-		if err := c.adoptExisting(ctx, cluster, want); !apierrors.IsNotFound(err) {
+		if err := c.updateExisting(ctx, cluster, want); !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -81,17 +82,21 @@ func (c *Controller) ensureObject(ctx context.Context, cluster *rayv1.RayCluster
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return c.adoptExisting(ctx, cluster, want)
+		return c.updateExisting(ctx, cluster, want)
 	}
 	err = fmt.Errorf("create %s %s/%s: %w", strings.ToLower(kind), want.GetNamespace(), want.GetName(), err)
 	c.recordWarning(cluster, "FailedToCreate"+kind, actionCreate, "%s", err)
 	return err
 }
 
-// adoptExisting checks the owner of an existing object. An object without an owner is accepted:
-// a user prepared it, or it was orphaned by a cluster of this name. Another owner's object is left alone;
-// if it is not an Ingress, the cluster cannot work without it and an error is returned.
-func (c *Controller) adoptExisting(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
+// errForeignObject is returned if an object has the name of one of the cluster's own and is not
+// controlled by it. Such an object is never used, bound or changed: the author of the cluster may
+// not have the rights to it.
+var errForeignObject = errors.New("an object of that name exists and is not controlled by this RayCluster")
+
+// updateExisting brings an existing object to the spec if the cluster controls it, and refuses it
+// otherwise. Only a foreign Ingress is no error: the cluster works without one.
+func (c *Controller) updateExisting(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
 	is := reflect.New(reflect.TypeOf(want).Elem()).Interface().(client.Object)
 	is.SetNamespace(want.GetNamespace())
 	is.SetName(want.GetName())
@@ -99,21 +104,46 @@ func (c *Controller) adoptExisting(ctx context.Context, cluster *rayv1.RayCluste
 	if err != nil {
 		return err
 	}
-	in, isIngress := is.(*networkingv1.Ingress)
-	switch {
-	case owned && isIngress:
-		return c.updateIngress(ctx, cluster, in, want.(*networkingv1.Ingress))
-	case owned:
-		return nil
-	case isIngress: // an Ingress of another owner would not follow the spec
-		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s belongs to another owner and is not updated", in.Namespace, in.Name)
-		return nil
-	case metav1.GetControllerOf(is) == nil:
-		return nil
+	if !owned {
+		return c.refuseObject(ctx, cluster, want)
 	}
-	err = fmt.Errorf("create %s %s: %w; rename the cluster, or delete that object", strings.ToLower(kindOf(want)), want.GetName(), errNameTaken)
+	switch is := is.(type) {
+	case *networkingv1.Ingress:
+		return c.updateIngress(ctx, cluster, is, want.(*networkingv1.Ingress))
+	case *rbacv1.Role:
+		return c.updateRole(ctx, cluster, is, want.(*rbacv1.Role))
+	case *rbacv1.RoleBinding:
+		return c.updateRoleBinding(ctx, cluster, is, want.(*rbacv1.RoleBinding))
+	}
+	return nil
+}
+
+// refuseObject reports a foreign object that has the name of want.
+func (c *Controller) refuseObject(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
+	switch want := want.(type) {
+	case *networkingv1.Ingress:
+		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s is not controlled by this RayCluster and is not updated", want.Namespace, want.Name)
+		return nil
+	case *rbacv1.Role:
+		if err := c.unbindForeignRole(ctx, cluster, want); err != nil {
+			return err
+		}
+	}
+	err := fmt.Errorf("create %s %s: %w; %s", strings.ToLower(kindOf(want)), want.GetName(), errForeignObject, adviceOnForeign(want))
 	c.recordWarning(cluster, "FailedToCreate"+kindOf(want), actionCreate, "%s", err)
 	return err
+}
+
+// adviceOnForeign returns what the user can do about a foreign object that has the name of want.
+func adviceOnForeign(want client.Object) string {
+	const remedy = "rename the cluster, or delete that object"
+	switch want.(type) {
+	case *corev1.ServiceAccount:
+		return remedy + ", or name it in spec.headGroupSpec.template.spec.serviceAccountName"
+	case *corev1.Secret:
+		return remedy + ", or name it in spec.authOptions.secretName"
+	}
+	return remedy
 }
 
 // updateIngress updates the Ingress if it differs from the spec.
@@ -122,12 +152,19 @@ func (c *Controller) updateIngress(ctx context.Context, cluster *rayv1.RayCluste
 		return nil
 	}
 	is.Spec, is.Annotations, is.Labels = want.Spec, want.Annotations, want.Labels
-	if err := c.Update(ctx, is); err != nil {
-		err = fmt.Errorf("update ingress %s: %w", is.Name, err)
-		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "%s", err)
+	return c.updateOwned(ctx, cluster, is)
+}
+
+// updateOwned writes an object of the cluster and records the result as an event.
+func (c *Controller) updateOwned(ctx context.Context, cluster *rayv1.RayCluster, o client.Object) error {
+	kind := kindOf(o)
+	if err := c.Update(ctx, o); err != nil {
+		err = fmt.Errorf("update %s %s: %w", strings.ToLower(kind), o.GetName(), err)
+		c.recordWarning(cluster, "FailedToUpdate"+kind, actionUpdate, "%s", err)
 		return err
 	}
-	c.recordEvent(cluster, Event{corev1.EventTypeNormal, "UpdatedIngress", actionUpdate, fmt.Sprintf("Updated ingress %s/%s", is.Namespace, is.Name)})
+	c.recordEvent(cluster, Event{corev1.EventTypeNormal, "Updated" + kind, actionUpdate,
+		fmt.Sprintf("Updated %s %s/%s", strings.ToLower(kind), o.GetNamespace(), o.GetName())})
 	return nil
 }
 

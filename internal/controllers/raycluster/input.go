@@ -32,9 +32,10 @@ type Input struct {
 	Retries map[slot]int
 	// Taken holds Pod names that belong to another owner.
 	Taken map[string]bool
-	// HeadService is the Service of the head. If nil, it is not in the cache.
+	// HeadService is the cluster's own Service of the head. If nil, it is not in the cache.
 	HeadService *corev1.Service
-	// CleanupJob removes the keys of a deleted cluster from Redis. If nil, it does not exist.
+	// CleanupJob is the cluster's own Job that removes its keys from Redis once it is deleted. If nil,
+	// it does not exist.
 	CleanupJob *batchv1.Job
 	// MissingServiceAccount is set if the user's service account for the head does not exist.
 	MissingServiceAccount bool

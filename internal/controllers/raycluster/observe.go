@@ -104,7 +104,9 @@ func (c *Controller) readHeadService(ctx context.Context, w *Input) error {
 	if err != nil {
 		return fmt.Errorf("get head service: %w", err)
 	}
-	w.HeadService = &svc
+	if metav1.IsControlledBy(&svc, w.Cluster) { // a foreign one is refused when it is ensured
+		w.HeadService = &svc
+	}
 	return nil
 }
 
@@ -121,7 +123,9 @@ func (c *Controller) readCleanupJob(ctx context.Context, w *Input) error {
 	if err != nil {
 		return fmt.Errorf("get redis cleanup job: %w", err)
 	}
-	w.CleanupJob = &job
+	if metav1.IsControlledBy(&job, w.Cluster) {
+		w.CleanupJob = &job
+	}
 	return nil
 }
 

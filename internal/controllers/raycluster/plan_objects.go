@@ -13,8 +13,9 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// accountRequeueInterval is the requeue interval while the cluster's service account does not exist.
-const accountRequeueInterval = 10 * time.Second
+// unwatchedRequeueInterval is the requeue interval while the cluster waits for an object that is not
+// watched: for the service account of the user, or for the end of a foreign object.
+const unwatchedRequeueInterval = 10 * time.Second
 
 // addFinalizer plans the finalizer of a cluster whose keys must be removed from Redis, before any
 // Pod can write a key. It reports whether the plan ends there.
@@ -32,7 +33,7 @@ func (p *plan) planObjects() bool {
 	if p.MissingServiceAccount {
 		p.out.Problem = fmt.Sprintf("the service account %s of the head, which the autoscaler uses, does not exist; create it, or leave spec.headGroupSpec.template.spec.serviceAccountName empty", build.UserServiceAccount(p.c))
 		p.out.Events = append(p.out.Events, Event{corev1.EventTypeWarning, ReasonAccountNotFound, actionValidate, p.out.Problem})
-		p.requeueAt(p.now.Add(accountRequeueInterval)) // service accounts are not watched
+		p.requeueAt(p.now.Add(unwatchedRequeueInterval))
 		return false
 	}
 	s := &p.opts.Build
