@@ -203,7 +203,7 @@ func rayOwnAccess(s *space) {
 		err := s.Get(s.Context(), s.key("c"), binding)
 		return errors.Join(err, check(len(binding.Subjects) == 1 && binding.Subjects[0].Name == "mine", "subjects %+v", binding.Subjects))
 	})
-	// The reference to a role cannot be changed, so such a binding is created anew.
+	// The reference to a role cannot be changed, so such a binding is created again.
 	s.must(s.Delete(s.Context(), binding))
 	other := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c", OwnerReferences: binding.OwnerReferences},

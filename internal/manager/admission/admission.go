@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Config is the configuration of the webhook. The zero value disables it.
@@ -35,6 +36,9 @@ type Config struct {
 	// URL is the address of the webhook for the API server, without a path. If set, the manager
 	// creates and deletes the registration. If empty, the API server connects to the Service.
 	URL string
+	// Registrar creates and deletes the registration by URL, which needs more permissions than the
+	// role of the manager has. If nil, the manager's client does it.
+	Registrar client.Client
 	// Unreachable sets failurePolicy to Ignore, for a URL that the API server may not reach. The
 	// controllers validate again in any case.
 	Unreachable bool

@@ -107,7 +107,7 @@ func (s *server) writeRegistration(ctx context.Context, bundle []byte) error {
 	err = s.live.Get(ctx, client.ObjectKeyFromObject(want), have)
 	if apierrors.IsNotFound(err) && s.cfg.URL != "" {
 		setCABundle(want, bundle)
-		return s.client.Create(ctx, want)
+		return s.registrar().Create(ctx, want)
 	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no ValidatingWebhookConfiguration %s; apply config/webhook, or omit --webhook-bind-address", want.Name)
@@ -126,6 +126,14 @@ func (s *server) writeRegistration(ctx context.Context, bundle []byte) error {
 	return s.client.Update(ctx, next)
 }
 
+// registrar returns the client that creates and deletes the registration.
+func (s *server) registrar() client.Client {
+	if s.cfg.Registrar != nil {
+		return s.cfg.Registrar
+	}
+	return s.client
+}
+
 // removeRegistration deletes a registration by URL. Without it, the API server would reject all
 // flows once the webhook has stopped.
 func (s *server) removeRegistration(ctx context.Context) error {
@@ -135,7 +143,7 @@ func (s *server) removeRegistration(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return client.IgnoreNotFound(s.client.Delete(ctx, registered))
+	return client.IgnoreNotFound(s.registrar().Delete(ctx, registered))
 }
 
 func setCABundle(c *admissionv1.ValidatingWebhookConfiguration, bundle []byte) {

@@ -15,7 +15,7 @@ import (
 
 // order is the order of the installation. The workloads in deploy/ are left out, because the
 // program that uses this package runs them itself.
-var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admission/*.yaml"}
+var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webhook/rbac.yaml", "admission/*.yaml"}
 
 // Manifests is a component.Component that installs manifests when it starts. It is ready once the
 // API server serves the new kinds. Stop does not remove them.

@@ -42,7 +42,7 @@ func (s *system) addConsole() error {
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
 	}
-	c, err := console.New(s.client, cfg, logr.FromSlogHandler(s.log.Handler()).WithName("console"))
+	c, err := console.New(actAs(consoleAccount, s.client), cfg, logr.FromSlogHandler(s.log.Handler()).WithName("console"))
 	if err != nil {
 		return fmt.Errorf("console: %w", err)
 	}

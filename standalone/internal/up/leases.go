@@ -20,22 +20,14 @@ const systemNamespace = "k8s4r-system"
 // leaseRenewInterval is the time between two renewals of a Lease.
 const leaseRenewInterval = 10 * time.Second
 
-// addLeases renews the Leases that the deployed programs would hold, so that tools see that they
-// run. There is no election: no other process can use the embedded API server, and a restart after
-// a kill does not have to wait for the Lease to expire.
-func (s *system) addLeases(mgr ctrl.Manager) error {
+// addLease renews the Lease that the deployed program of this name would hold, so that tools see
+// that it runs. There is no election: no other process can use the embedded API server, and a
+// restart after a kill does not have to wait for the Lease to expire.
+func (s *system) addLease(mgr ctrl.Manager, name string) error {
 	if !s.opts.embedsCluster() {
 		return nil // leader election by the lease of `up` has been won already
 	}
-	for part, name := range map[string]string{partManager: "k8s4r-manager", partServer: "k8s4r-server"} {
-		if !s.opts.includesPart(part) {
-			continue
-		}
-		if err := mgr.Add(newLeaseHolder(mgr.GetClient(), mgr.GetAPIReader(), name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return mgr.Add(newLeaseHolder(mgr.GetClient(), mgr.GetAPIReader(), name))
 }
 
 // newLeaseHolder returns a runnable that renews a Lease until its context ends, and then releases it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -27,7 +28,8 @@ import (
 const drainTimeout = 10 * time.Second
 
 // addManager adds the manager and the server as one component. They share an informer cache, which
-// halves the cost of decoding objects.
+// halves the cost of decoding objects. The cache is filled as the manager, which may read all that
+// the server may list. Every other request is made as the program that makes it.
 func (s *system) addManager() {
 	if !s.opts.includesPart(partManager) && !s.opts.includesPart(partServer) {
 		return
@@ -36,7 +38,12 @@ func (s *system) addManager() {
 }
 
 func (s *system) runManager(ctx context.Context) error {
-	mgr, err := ctrl.NewManager(s.client, s.opts.managerOptions())
+	if err := s.prepareAccounts(ctx); err != nil {
+		return err
+	}
+	opts := s.opts.managerOptions()
+	opts.LeaderElectionConfig = s.client // the lease is that of the process
+	mgr, err := ctrl.NewManager(actAs(s.opts.cacheAccount(), s.client), opts)
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
@@ -51,6 +58,14 @@ func (s *system) runManager(ctx context.Context) error {
 		}
 	}()
 	return mgr.Start(ctx)
+}
+
+// cacheAccount returns the account as which the common cache is filled.
+func (o *options) cacheAccount() string {
+	if o.includesPart(partManager) {
+		return managerAccount
+	}
+	return serverAccount
 }
 
 // managerOptions enables leader election among several `up` processes on one external cluster. The
@@ -79,11 +94,16 @@ func (o *options) managerConfig() (manager.Config, error) {
 }
 
 // webhookConfig makes the API server call this process. If the cluster is external, it may be
-// unable to reach this process, so the webhook's failure policy is Ignore.
-func (s *system) webhookConfig() admission.Config {
-	return admission.Config{
-		Listener: s.webhook, URL: "https://" + s.webhook.Addr().String(), Unreachable: !s.opts.embedsCluster(),
+// unable to reach this process, so the webhook's failure policy is Ignore. The process registers
+// the webhook: the manager may only update a registration.
+func (s *system) webhookConfig() (admission.Config, error) {
+	registrar, err := client.New(s.client, client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		return admission.Config{}, fmt.Errorf("create client: %w", err)
 	}
+	return admission.Config{
+		Listener: s.webhook, URL: "https://" + s.webhook.Addr().String(), Unreachable: !s.opts.embedsCluster(), Registrar: registrar,
+	}, nil
 }
 
 // newWarner returns a function that records a warning event about a robot.
@@ -95,9 +115,6 @@ func newWarner(mgr ctrl.Manager) func(client.Object, string, string) {
 }
 
 func (s *system) addTo(mgr ctrl.Manager) error {
-	if err := s.addLeases(mgr); err != nil {
-		return err
-	}
 	tracer, err := tracing.Open(s.opts.tracing, "k8s4r", mgr.GetLogger().WithName("tracing"))
 	if err != nil {
 		return err
@@ -108,17 +125,38 @@ func (s *system) addTo(mgr ctrl.Manager) error {
 		}
 	}
 	if s.opts.includesPart(partManager) {
-		cfg, err := s.opts.managerConfig()
-		if err != nil {
-			return err
-		}
-		cfg.Webhook, cfg.Tracer = s.webhookConfig(), tracer
-		if err := manager.AddControllers(mgr, cfg); err != nil {
+		if err := s.addControllers(mgr, tracer); err != nil {
 			return err
 		}
 	}
 	if !s.opts.includesPart(partServer) {
 		return nil
+	}
+	if s.opts.cacheAccount() != serverAccount {
+		if mgr, err = shareCache(mgr, actAs(serverAccount, s.client)); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
+	return s.addServer(mgr, tracer)
+}
+
+// addControllers adds the manager's work to mgr, which acts as the manager.
+func (s *system) addControllers(mgr ctrl.Manager, tracer *tracing.Tracer) error {
+	cfg, err := s.opts.managerConfig()
+	if err != nil {
+		return err
+	}
+	if cfg.Webhook, err = s.webhookConfig(); err != nil {
+		return err
+	}
+	cfg.Tracer = tracer
+	return errors.Join(s.addLease(mgr, managerAccount), manager.AddControllers(mgr, cfg))
+}
+
+// addServer adds the server's work to mgr, which acts as the server.
+func (s *system) addServer(mgr ctrl.Manager, tracer *tracing.Tracer) error {
+	if err := s.addLease(mgr, serverAccount); err != nil {
+		return err
 	}
 	if s.registry != nil {
 		s.registry.SetDependencies(mgr.GetCache(), s.broker.Disconnect, newWarner(mgr))
