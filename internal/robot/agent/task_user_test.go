@@ -141,6 +141,31 @@ func TestTaskUser_DefaultForRoot(t *testing.T) {
 	}
 }
 
+// Users with the permission for one account must not become root through an account that the
+// operator has given uid 0.
+func TestUser_OtherNamesOfRootAreRefused(t *testing.T) {
+	s, dir := newFakeServer(t), openDir(t)
+	accounts := filepath.Join(openDir(t), "passwd")
+	must(t, os.WriteFile(accounts, []byte("root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"), 0o644))
+	agent := agentProcess(t, s, dir, "--task-user", otherUser)
+	agent.Args = append([]string{"sh", "-c", `mount --bind "$0" /etc/passwd && exec "$@"`, accounts}, agent.Args...)
+	agent.Path = "/bin/sh"
+	agent.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	for _, driver := range []string{"exec", "raw_exec"} {
+		uid := strings.ReplaceAll(driver, "_", "-")
+		s.dispatch(shell(uid, "id -u", func(w *wire.Task) { w.Spec.Driver, w.Spec.User = driver, "toor" }), 1)
+		if end := s.awaitEnd(uid, 1); end.Reason != wire.ReasonStartFailed || !strings.Contains(end.Message, `user: "toor" is root on this robot`) {
+			t.Errorf("%s: ended as %+v with %q, want StartFailed", driver, end, output(t, dir, uid, 1, record.Stdout))
+		}
+	}
+	s.dispatch(shell("named", "id -u", func(w *wire.Task) { w.Spec.User = "0" }), 1)
+	if end := s.awaitEnd("named", 1); end.State != wire.ReportCompleted || output(t, dir, "named", 1, record.Stdout) != "0\n" {
+		t.Errorf("a task of user 0 ended as %+v", end)
+	}
+}
+
 func TestTaskUser_IsReported(t *testing.T) {
 	s := newFakeServer(t)
 	c := s.config(t.TempDir())

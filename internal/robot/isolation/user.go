@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -26,6 +27,24 @@ type User struct {
 // root. The error is a sentence that names the field.
 func LookupUser(name string) (*User, error) {
 	return lookupUser(name, os.Geteuid())
+}
+
+// LookupTaskUser finds the user of a task that names one, or else fallback, as LookupUser does. An
+// account with uid 0 must be named so that admission recognizes it (IsRootName): any other name of
+// it would make root of a tenant who may not be root.
+func LookupTaskUser(name, fallback string) (*User, error) {
+	u, err := LookupUser(cmp.Or(name, fallback))
+	if err == nil && name != "" && u != nil && u.UID == 0 && !IsRootName(name) {
+		return nil, fmt.Errorf("user: %q is root on this robot: name another user, or set user to root, which is a privilege", name)
+	}
+	return u, err
+}
+
+// IsRootName reports whether a task's user, as NAME or NAME:GROUP, is a name of root that admission
+// grants only to users with a privilege.
+func IsRootName(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	return name == "root" || name == "0"
 }
 
 func lookupUser(name string, euid int) (*User, error) {

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -21,7 +20,7 @@ const driverDocker = "docker"
 // whether it has PID and IPC namespaces of its own.
 func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool, err error) {
 	task := run.task.Spec
-	if c.User, err = isolation.LookupUser(cmp.Or(task.User, r.taskUser)); err != nil {
+	if c.User, err = isolation.LookupTaskUser(task.User, r.taskUser); err != nil {
 		return c, false, err
 	}
 	if task.Driver != driverRawExec {
