@@ -48,6 +48,8 @@ func TestDocker(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *engine){
 		"a task overrides the settings of its image":             overridesImage,
 		"a task runs as its user and owns its directory":         ownsDirectory,
+		"a task is root only if it names root":                   isRootOnlyByName,
+		"a task keeps no dangerous rights":                       dropsRights,
 		"volumes are mounted as specified":                       mountsVolumes,
 		"a task above its memory limit is killed and reports it": limitsMemory,
 		"a task cannot start more processes than its limit":      limitsProcesses,
@@ -131,7 +133,7 @@ func mountsVolumes(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	c := script("echo written > /rw/file; cat /ro/file; touch /ro/file 2>/dev/null || echo refused")
 	c.Docker.Volumes = []string{dir + ":/rw", dir + ":/ro:ro"}
-	e.requireOutput(driver.Task{Config: c}, "written\nrefused\n")
+	e.requireOutput(driver.Task{Config: c, Contained: driver.Contained{User: "root"}}, "written\nrefused\n")
 	if b, err := os.ReadFile(filepath.Join(dir, "file")); string(b) != "written\n" {
 		t.Errorf("the robot has %q, %v", b, err)
 	}

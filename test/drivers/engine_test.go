@@ -49,7 +49,7 @@ func startEngine(t *testing.T) *engine {
 		t.Fatal(err)
 	}
 	e.start()
-	e.importImage()
+	e.importImage(image)
 	return e
 }
 
@@ -139,11 +139,11 @@ func (e *engine) hasImage(name string) {
 	}
 }
 
-func (e *engine) importImage() {
+// importImage adds the image, or one of another name that has settings of its own besides.
+func (e *engine) importImage(name string, settings ...string) {
 	e.t.Helper()
-	r, err := e.client.ImageImport(context.Background(), client.ImageImportSource{Source: rootfs(e.t), SourceName: "-"}, image, client.ImageImportOptions{Changes: []string{
-		`ENTRYPOINT ["echo", "entry", "point"]`, `CMD ["image"]`, `ENV PATH=/bin`, `VOLUME /scratch`,
-	}})
+	settings = append(settings, `ENTRYPOINT ["echo", "entry", "point"]`, `CMD ["image"]`, `ENV PATH=/bin`, `VOLUME /scratch`)
+	r, err := e.client.ImageImport(context.Background(), client.ImageImportSource{Source: rootfs(e.t), SourceName: "-"}, name, client.ImageImportOptions{Changes: settings})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -152,6 +152,20 @@ func (e *engine) importImage() {
 		e.t.Fatalf("import the image: %v\n%s", err, output)
 	}
 }
+
+// passwd is /etc/passwd of the image. Some accounts are root under another name, and some lines are
+// malformed.
+const passwd = `root:x:0:0::/:/bin/sh
+nobody:x:65534:65534::/:/bin/sh
+pilot:x:1234:4321::/:/bin/sh
+toor:x:0:0::/:/bin/sh
+wide:x:4294967296:0::/:/bin/sh
+word:x:zero:0::/:/bin/sh
+short:x
+short:x:1234:1234::/:/bin/sh
+ padded:x:0:0::/:/bin/sh
+padded:x:1234:1234::/:/bin/sh
+`
 
 // rootfs returns a tar with busybox and links to it.
 func rootfs(t *testing.T) io.Reader {
@@ -180,7 +194,7 @@ func rootfs(t *testing.T) io.Reader {
 	for dir, mode := range map[string]int64{"./": 0o755, "bin/": 0o755, "etc/": 0o755, "tmp/": 0o1777} {
 		add(tar.Header{Name: dir, Mode: mode, Typeflag: tar.TypeDir}, nil)
 	}
-	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/:/bin/sh\n"+"nobody"+":x:65534:65534::/:/bin/sh\n"))
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte(passwd))
 	add(tar.Header{Name: "bin/busybox", Mode: 0o755}, program)
 	for name := range strings.FieldsSeq(string(names)) {
 		if name != "busybox" {

@@ -47,6 +47,9 @@ func fill(t *testing.T, task *driver.Task) {
 	}
 	task.Env["PATH"] = driver.DefaultPath
 	task.Contained.Attempt = driver.Attempt{UID: attemptUID(t), Number: 1, Robot: "robot-1"}
+	if task.Contained.TaskUser == "" {
+		task.Contained.TaskUser = "65534:65534"
+	}
 }
 
 func awaitReadable(t *testing.T, fd int) {

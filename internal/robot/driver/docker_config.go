@@ -17,20 +17,25 @@ import (
 
 // containerConfig returns what runs in the container. If the task has no work directory, it starts
 // in start.
-func containerConfig(t Task, start string) (*container.Config, error) {
-	c, run := t.Config.Docker, t.Contained.Attempt
+func containerConfig(t Task, user containerUser, start string) (*container.Config, error) {
+	c := t.Config.Docker
 	env, err := formatEnv(containerEnv(t.Env))
 	if err != nil {
 		return nil, err
 	}
 	config := &container.Config{
-		Image: c.Image, Cmd: c.Args, Env: env, User: t.Contained.User, WorkingDir: cmp.Or(c.WorkDir, start),
-		Labels: map[string]string{labelUID: run.UID, labelAttempt: strconv.Itoa(int(run.Number)), labelRobot: run.Robot},
+		Image: c.Image, Cmd: c.Args, Env: env, User: user.String(), WorkingDir: cmp.Or(c.WorkDir, start),
+		Labels: containerLabels(t.Contained.Attempt),
 	}
 	if c.Command != "" {
 		config.Entrypoint = []string{c.Command}
 	}
 	return config, nil
+}
+
+// containerLabels returns the labels by which Sweep finds all containers of an attempt.
+func containerLabels(a Attempt) map[string]string {
+	return map[string]string{labelUID: a.UID, labelAttempt: strconv.Itoa(int(a.Number)), labelRobot: a.Robot}
 }
 
 // containerEnv leaves out the robot's default PATH, so that the PATH of the image applies.
@@ -47,6 +52,11 @@ func containerEnv(env map[string]string) map[string]string {
 	return own
 }
 
+// droppedCapabilities are those of Docker's default set that a task has no use for: with them it
+// could create devices, forge packets and audit records, put capabilities on files, and leave its
+// root directory.
+var droppedCapabilities = []string{"AUDIT_WRITE", "MKNOD", "NET_RAW", "SETFCAP", "SYS_CHROOT"}
+
 // hostConfig returns what the container may use of the robot. Errors name the field.
 func hostConfig(c *wire.DockerConfig) (*container.HostConfig, error) {
 	yes := true
@@ -56,7 +66,9 @@ func hostConfig(c *wire.DockerConfig) (*container.HostConfig, error) {
 		LogConfig: container.LogConfig{Type: "none"},
 		// PID 1 of a container ignores signals that it has no handler for, so an init process is
 		// PID 1 and the task is its child.
-		Init: &yes,
+		Init:        &yes,
+		CapDrop:     droppedCapabilities,
+		SecurityOpt: []string{"no-new-privileges"},
 	}
 	if !path.IsAbs(c.WorkDir) && c.WorkDir != "" {
 		return nil, fmt.Errorf("config.dockerConfig.workDir %q is not an absolute path", c.WorkDir)

@@ -71,7 +71,7 @@ func TestHostConfig_ParsesPortsAndVolumes(t *testing.T) {
 
 func TestContainerConfig_DropsDefaultPath(t *testing.T) {
 	for path, want := range map[string]int{DefaultPath: 1, "/opt/bin": 2} {
-		c, err := containerConfig(Task{Config: wire.TaskConfig{Docker: &wire.DockerConfig{}}, Env: map[string]string{"PATH": path, "A": "b"}}, "/")
+		c, err := containerConfig(Task{Config: wire.TaskConfig{Docker: &wire.DockerConfig{}}, Env: map[string]string{"PATH": path, "A": "b"}}, containerUser{}, "/")
 		if err != nil || len(c.Env) != want {
 			t.Errorf("with PATH %s the container gets %q, %v", path, c.Env, err)
 		}

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -52,10 +53,6 @@ func startContainer(ctx context.Context, engine *client.Client, t Task) (*inCont
 	if err != nil {
 		return nil, err
 	}
-	if err := chownTaskDir(ctx, engine, c.id, t.Dir); err != nil {
-		c.closeFiles()
-		return nil, err
-	}
 	output, err := c.attachOutput(ctx)
 	if err != nil {
 		c.closeFiles()
@@ -70,18 +67,25 @@ func startContainer(ctx context.Context, engine *client.Client, t Task) (*inCont
 	return c, nil
 }
 
-// createOptions returns the options for the container of a task. The task's directory has the same
-// path in the container as on the robot.
+// createOptions returns the options for the container of a task, and gives its user the task's
+// directory, which has the same path in the container as on the robot.
 func createOptions(ctx context.Context, engine *client.Client, t Task) (o client.ContainerCreateOptions, err error) {
 	image, err := engine.ImageInspect(ctx, t.Config.Docker.Image)
 	if err != nil {
 		return o, err
 	}
-	start := t.Dir
-	if image.Config != nil && image.Config.WorkingDir != "" {
-		start = image.Config.WorkingDir
+	ofImage, start := "", t.Dir
+	if c := image.Config; c != nil {
+		ofImage, start = c.User, cmp.Or(c.WorkingDir, t.Dir)
 	}
-	if o.Config, err = containerConfig(t, start); err != nil {
+	user, err := chooseContainerUser(ctx, engine, t, ofImage)
+	if err != nil {
+		return o, err
+	}
+	if err := chownTaskDir(t.Dir, user.uid); err != nil {
+		return o, err
+	}
+	if o.Config, err = containerConfig(t, user, start); err != nil {
 		return o, err
 	}
 	if o.HostConfig, err = hostConfig(t.Config.Docker); err != nil {

@@ -89,9 +89,13 @@ type Task struct {
 type Contained struct {
 	// Attempt is stored in the labels of the container.
 	Attempt Attempt `json:"attempt"`
-	// User is the user to run the task as, as named in its image. If empty, the image decides.
-	User   string           `json:"user,omitempty"`
-	Limits isolation.Limits `json:"limits"`
+	// User is the user to run the task as, as named in its image. If empty, it is the image's user
+	// unless that is root.
+	User string `json:"user,omitempty"`
+	// TaskUser is the robot's user for tasks that name none, as UID:GID. It takes the place of
+	// root in an image. If empty, such an image cannot run.
+	TaskUser string           `json:"taskUser,omitempty"`
+	Limits   isolation.Limits `json:"limits"`
 	// Shared is a directory that the task sees at the same path, besides its own. If empty, there
 	// is none.
 	Shared string `json:"shared,omitempty"`

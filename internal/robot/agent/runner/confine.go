@@ -79,8 +79,21 @@ func (r *Runner) confineSetUp(run *run) (c isolation.Confinement, err error) {
 // containerOptions returns the options for a task that the engine isolates.
 func (r *Runner) containerOptions(run *run) (c driver.Contained, err error) {
 	c.Attempt, c.User, c.Shared = r.driverAttempt(run), run.task.Spec.User, r.dirs.replicaDiskDir(run.task)
+	if c.TaskUser, err = r.containerUser(); err != nil {
+		return c, err
+	}
 	c.Limits, err = resourceLimits(run.task.Spec)
 	return c, err
+}
+
+// containerUser returns the default user in the form UID:GID, since images do not have its name.
+func (r *Runner) containerUser() (string, error) {
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+	u, err := isolation.LookupUser(r.taskUser)
+	if u != nil {
+		uid, gid = u.UID, u.GID
+	}
+	return fmt.Sprintf("%d:%d", uid, gid), err
 }
 
 // isolateRun separates the task from the robot and from other tasks. It reports whether the

@@ -228,7 +228,7 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	}
 	t.Cleanup(shims.Close)
 	attempt := driver.Attempt{UID: filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir), Number: 1, Robot: "robot-1"}
-	spec.Driver, spec.Engine, spec.Contained.Attempt = s.Driver, s.Engine, attempt
+	spec.Driver, spec.Engine, spec.Contained.Attempt, spec.Contained.TaskUser = s.Driver, s.Engine, attempt, "65534:65534"
 	spec.Dir, spec.LogDir, spec.WorkDir = filepath.Join(dir, "shim"), filepath.Join(dir, "logs"), filepath.Join(dir, "work")
 	env := map[string]string{"PATH": driver.DefaultPath, supervisor.EnvTaskDir: spec.WorkDir}
 	maps.Copy(env, spec.Env)
