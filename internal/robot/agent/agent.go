@@ -93,6 +93,9 @@ func (a *Agent) openState(options []option) (err error) {
 	if a.lock, err = lockStateDir(a.config.StateDir); err != nil {
 		return err
 	}
+	if err := a.stateDir().ProtectTaskDirs(); err != nil {
+		a.log.Info("setuid programs and device files in the directories of tasks are not disabled, see k8s4r-agent doctor", "error", err)
+	}
 	if a.journal, err = journal.Open(a.config.StateDir, journal.Options{Forget: a.forgetAttempt}); err != nil {
 		return err
 	}
@@ -234,8 +237,8 @@ func (a *Agent) closeParts() {
 	if a.shims != nil {
 		a.shims.Close()
 	}
-	if a.runner != nil && a.runner.CountRuns() == 0 && a.host.Tree != nil {
-		_ = a.host.Tree.Remove() // if it fails, the next agent removes it
+	if a.runner != nil && a.runner.CountRuns() == 0 {
+		a.releaseHost()
 	}
 	if a.lastSeen != nil {
 		a.lastSeen.Close()
@@ -246,6 +249,15 @@ func (a *Agent) closeParts() {
 	if a.lock != nil {
 		_ = a.lock.Close()
 	}
+}
+
+// releaseHost removes what the agent has set up outside of its directory while no task needs it.
+// If that fails, the next agent does it.
+func (a *Agent) releaseHost() {
+	if a.host.Tree != nil {
+		_ = a.host.Tree.Remove()
+	}
+	_ = a.stateDir().UnprotectTaskDirs()
 }
 
 // Run works until ctx ends. Then it ends the tasks if configured, sends the last reports, and

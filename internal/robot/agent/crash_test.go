@@ -46,6 +46,7 @@ func agentProcess(t *testing.T, s *fakeServer, dir string, args ...string) *exec
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		must(t, runner.StateDir(dir).UnprotectTaskDirs())
 	})
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
 	"k8s4r.io/k8s4r/internal/robot/agent/diagnose"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
@@ -51,7 +52,7 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 func (a *agentQuery) diagnoseRobot(ctx context.Context) doctorReport {
 	c := a.config
 	subject := diagnose.Subject{
-		RobotID: c.RobotID, StateDir: c.StateDir, Broker: c.Broker, Engine: c.DockerSocket, Drivers: driver.NewBuiltinSet(c.DockerSocket).Offered(), TaskUser: c.effectiveTaskUser(),
+		RobotID: c.RobotID, StateDir: c.StateDir, TaskDirs: runner.StateDir(c.StateDir).TaskDirs(), Broker: c.Broker, Engine: c.DockerSocket, Drivers: driver.NewBuiltinSet(c.DockerSocket).Offered(), TaskUser: c.effectiveTaskUser(),
 	}
 	h, err := a.fetchHealth(ctx)
 	if err == nil {

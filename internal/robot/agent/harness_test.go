@@ -412,6 +412,7 @@ func startAgent(t testing.TB, c Config, options ...option) *runningAgent {
 	t.Cleanup(func() {
 		r.stopHurriedly()
 		_ = r.err()
+		must(t, runner.StateDir(c.StateDir).UnprotectTaskDirs()) // if tasks were left
 	})
 	return r
 }

@@ -16,7 +16,7 @@ import (
 // Mounts is a task's view of the file systems, in its own mount namespace. In every such view,
 // /proc is new and shows the PID namespace of the caller of Start, its dangerous parts are
 // read-only, and /dev/shm is empty and private. The mounts disappear with the last process that
-// sees them. Nothing is ever mounted on the host.
+// sees them. None of them is on the host.
 //
 // A task that is root loses CAP_SYS_PTRACE: it can trace its own processes, and no others.
 type Mounts struct {

@@ -37,6 +37,8 @@ type Finding struct {
 type Subject struct {
 	RobotID  string
 	StateDir string
+	// TaskDirs are the directories in StateDir that tasks write to.
+	TaskDirs []string
 	Broker   *url.URL
 	// Drivers are the drivers that the robot offers; Engine is the socket of the Docker engine.
 	Drivers []string
@@ -50,7 +52,7 @@ type Subject struct {
 // Examine runs all checks.
 func Examine(ctx context.Context, s Subject) []Finding {
 	return slices.Concat(
-		checkKernel(), checkStateDir(s.StateDir), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
+		checkKernel(), checkStateDir(s.StateDir), checkTaskDirs(s), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
 		checkBroker(ctx, s), checkCertificates(), checkService(ctx),
 	)
 }

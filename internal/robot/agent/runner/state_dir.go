@@ -37,7 +37,7 @@ func (p StateDir) contains(dir string) bool {
 }
 
 func (p StateDir) attemptDir(uid string, attempt int32) string {
-	return filepath.Join(string(p), "tasks", uid, strconv.Itoa(int(attempt)))
+	return filepath.Join(string(p), tasksDir, uid, strconv.Itoa(int(attempt)))
 }
 
 // WorkDir returns the task's own directory.
@@ -72,8 +72,9 @@ func replicaKey(t wire.Task) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// The parents of the directories that replicas share.
+// The parents of the directories of attempts, and of those that replicas share.
 const (
+	tasksDir  = "tasks"
 	tmpDir    = "tmp"
 	diskDir   = "disk"
 	stickyDir = "sticky"
@@ -198,7 +199,7 @@ func (p StateDir) SweepAttempts(keep func(uid string, attempt int32) bool) error
 // and the agent starts only afterwards, so it opens directories relative to their parent
 // and reads names alone.
 func (p StateDir) walkAttempts(visit func(uid string, attempt int32)) error {
-	tasks, err := os.Open(filepath.Join(string(p), "tasks"))
+	tasks, err := os.Open(filepath.Join(string(p), tasksDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
