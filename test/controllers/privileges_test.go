@@ -19,9 +19,14 @@ import (
 
 // What leaves the bounds of other tasks, and what the refusal names.
 var privileged = map[string]struct{ task, want string }{
-	"raw_exec":   {`{name: t, driver: raw_exec, config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "raw_exec"`},
-	"root":       {`{name: t, driver: exec, user: "0:0", config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "root"`},
-	"host-paths": {`{name: t, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}`, `privileges.robot.k8s4r.io "host-paths"`},
+	"raw_exec":          {`{name: t, driver: raw_exec, config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "raw_exec"`},
+	"root":              {`{name: t, driver: exec, user: "0:0", config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "root"`},
+	"host-paths":        {`{name: t, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}`, `privileges.robot.k8s4r.io "host-paths"`},
+	"user:pilot":        {`{name: t, driver: exec, user: pilot, config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "user:pilot"`},
+	"user:1000":         {`{name: t, driver: java, user: "1000", config: {javaConfig: {jarPath: x}}}`, `privileges.robot.k8s4r.io "user:1000"`},
+	"root-container":    {`{name: t, driver: docker, user: "root:root", config: {dockerConfig: {image: x}}}`, `privileges.robot.k8s4r.io "root-container"`},
+	"host-network":      {`{name: t, driver: docker, config: {dockerConfig: {image: x, networkMode: host}}}`, `privileges.robot.k8s4r.io "host-network"`},
+	"container-network": {`{name: t, driver: docker, config: {dockerConfig: {image: x, networkMode: "container:k8s4r-1-1"}}}`, `privileges.robot.k8s4r.io "container-network"`},
 }
 
 // carriers are the kinds that bring a task to a robot.
@@ -59,7 +64,7 @@ var carriers = map[string]func(task string) string{
 }
 
 const (
-	harmless = `{name: ok, driver: exec, user: '1000', config: {execConfig: {command: x}}}`
+	harmless = `{name: ok, driver: exec, user: "", config: {execConfig: {command: x}}}`
 	other    = `{name: other, driver: exec, config: {execConfig: {command: x}}}`
 )
 

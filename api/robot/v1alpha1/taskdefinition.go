@@ -50,7 +50,9 @@ type TaskDefinition struct {
 	// +kubebuilder:validation:MaxProperties=64
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
 
-	// User is the Unix user that runs the task. If empty, the agent's --task-user.
+	// User is the user that runs the task: an account of the robot, or for a container a user of
+	// its image. Needs a privilege, except for a user of an image other than root. If empty, the
+	// agent's --task-user; for a container the image's user unless that is root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	User string `json:"user,omitempty"`
@@ -153,8 +155,8 @@ type DockerConfig struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Volumes []string `json:"volumes,omitempty"`
-	// NetworkMode of the container, such as host, bridge or none. If empty, the default of the
-	// engine.
+	// NetworkMode of the container, such as bridge or none. The modes host and container:NAME need
+	// a privilege. If empty, the default of the engine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NetworkMode string `json:"networkMode,omitempty"`

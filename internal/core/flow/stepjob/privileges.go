@@ -3,6 +3,7 @@ package stepjob
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"sigs.k8s.io/json"
 
@@ -13,18 +14,43 @@ import (
 // rootUser matches all names of the user root, as config/admission/privileges.yaml does.
 var rootUser = regexp.MustCompile(`^(root|0+)(:.*)?$`)
 
-// privilege is a setting of a task that requires a permission (docs/reference/permissions.md).
-type privilege struct {
-	field string // the field of the task that grants it
-	has   func(*robotv1.TaskDefinition) bool
+// privilege returns the setting of a task that requires a permission (docs/reference/permissions.md),
+// as the author of a patch writes it, or "".
+type privilege func(*robotv1.TaskDefinition) string
+
+// privileges judge each task as config/admission/privileges.yaml does. A patch that does not name
+// the driver is not taken for one of a container.
+var privileges = []privilege{
+	func(d *robotv1.TaskDefinition) string {
+		return textIf(d.Driver == robotv1.DriverRawExec, "driver: raw_exec")
+	},
+	func(d *robotv1.TaskDefinition) string {
+		return textIf(d.Driver != robotv1.DriverDocker && rootUser.MatchString(d.User), "user: root")
+	},
+	func(d *robotv1.TaskDefinition) string {
+		return textIf(d.Driver != robotv1.DriverDocker && d.User != "" && !rootUser.MatchString(d.User), "user: "+d.User)
+	},
+	func(d *robotv1.TaskDefinition) string {
+		return textIf(d.Driver == robotv1.DriverDocker && rootUser.MatchString(d.User), "driver: docker and user: root")
+	},
+	func(d *robotv1.TaskDefinition) string {
+		return textIf(d.Config.DockerConfig != nil && len(d.Config.DockerConfig.Volumes) > 0, "config.dockerConfig.volumes")
+	},
+	func(d *robotv1.TaskDefinition) string {
+		c := d.Config.DockerConfig
+		isPrivileged := c != nil && (c.NetworkMode == "host" || strings.HasPrefix(c.NetworkMode, "container:"))
+		if !isPrivileged {
+			return ""
+		}
+		return "config.dockerConfig.networkMode: " + c.NetworkMode
+	},
 }
 
-var privileges = []privilege{
-	{"driver: raw_exec", func(d *robotv1.TaskDefinition) bool { return d.Driver == robotv1.DriverRawExec }},
-	{"user: root", func(d *robotv1.TaskDefinition) bool { return rootUser.MatchString(d.User) }},
-	{"config.dockerConfig.volumes", func(d *robotv1.TaskDefinition) bool {
-		return d.Config.DockerConfig != nil && len(d.Config.DockerConfig.Volumes) > 0
-	}},
+func textIf(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
 }
 
 // checkPrivileges rejects a patch that changes what a privileged task runs and does not set the
@@ -38,9 +64,9 @@ func checkPrivileges(t *robotv1.JobTemplate, step *flowv1.Flow, merged *robotv1.
 	for i := range patch.TaskGroups {
 		g := &patch.TaskGroups[i]
 		for _, patched := range g.TaskDefinitions() {
-			if p := missingPrivilege(findDefinition(merged, g.Name, patched.Name), patched); p != nil {
+			if p := missingPrivilege(findDefinition(merged, g.Name, patched.Name), patched); p != "" {
 				return fmt.Errorf("%s: changes a task that has %s, which requires a permission; set %[2]s in the patch, too",
-					fieldPath(step, "patch.jobSpec.%s", definitionPath(g, patched)), p.field)
+					fieldPath(step, "patch.jobSpec.%s", definitionPath(g, patched)), p)
 			}
 		}
 	}
@@ -60,10 +86,10 @@ func checkGroupPrivileges(t *robotv1.JobTemplate, step *flowv1.Flow, patch *robo
 		return nil
 	}
 	for _, d := range merged.TaskDefinitions() {
-		if p := missingPrivilege(d, findDefinition(patch, merged.Name, d.Name)); p != nil {
+		if p := missingPrivilege(d, findDefinition(patch, merged.Name, d.Name)); p != "" {
 			at := definitionPath(merged, d)
 			return fmt.Errorf("%s: also changes %s, which has %s and requires a permission; set %[3]s in patch.jobSpec.%[2]s, too",
-				fieldPath(step, "patch.jobSpec.%s", field), at, p.field)
+				fieldPath(step, "patch.jobSpec.%s", field), at, p)
 		}
 	}
 	return nil
@@ -94,15 +120,17 @@ func fieldThatReachesGroup(t *robotv1.JobTemplate, patch *robotv1.JobSpec, merge
 }
 
 // missingPrivilege returns a privilege of a task of the merged Job that the patch of the task
-// does not set, or nil. Both tasks may be nil.
-func missingPrivilege(merged, patched *robotv1.TaskDefinition) *privilege {
-	for i := range privileges {
-		p := &privileges[i]
-		if merged != nil && p.has(merged) && (patched == nil || !p.has(patched)) {
+// does not set, or "". Both tasks may be nil.
+func missingPrivilege(merged, patched *robotv1.TaskDefinition) string {
+	if merged == nil {
+		return ""
+	}
+	for _, of := range privileges {
+		if p := of(merged); p != "" && (patched == nil || of(patched) != p) {
 			return p
 		}
 	}
-	return nil
+	return ""
 }
 
 // definitionPath returns the path of a task of the group in the spec of a Job.

@@ -363,7 +363,12 @@ spec:
     - {name: raw, driver: raw_exec, config: {execConfig: {command: move}}}
     - {name: root, driver: exec, user: "0:0", config: {execConfig: {command: move}}}
     - {name: box, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}
-    - {name: plain, driver: exec, user: "nobody", config: {execConfig: {command: move}}}
+    - {name: pilot, driver: exec, user: pilot, config: {execConfig: {command: move}}}
+    - {name: root-box, driver: docker, user: root, config: {dockerConfig: {image: x}}}
+    - {name: pilot-box, driver: docker, user: pilot, config: {dockerConfig: {image: x}}}
+    - {name: host, driver: docker, config: {dockerConfig: {image: x, networkMode: host}}}
+    - {name: joined, driver: docker, config: {dockerConfig: {image: x, networkMode: "container:a"}}}
+    - {name: plain, driver: exec, config: {execConfig: {command: move}}}
 `
 	for _, c := range []struct{ name, task, want string }{
 		{"raw_exec", `{name: raw, config: {execConfig: {command: mine}}}`, "taskGroups[g].tasks[raw]: changes a task that has driver: raw_exec"},
@@ -373,6 +378,20 @@ spec:
 		{"root by its name", `{name: root, user: root, env: {LD_PRELOAD: x}}`, ""},
 		{"volumes", `{name: box, config: {dockerConfig: {image: mine}}}`, "changes a task that has config.dockerConfig.volumes"},
 		{"volumes by their names", `{name: box, config: {dockerConfig: {image: mine, volumes: ["/:/host"]}}}`, ""},
+		{"a user", `{name: pilot, config: {execConfig: {command: mine}}}`, "changes a task that has user: pilot"},
+		{"a user by its name", `{name: pilot, user: pilot, config: {execConfig: {command: mine}}}`, ""},
+		{"another user", `{name: pilot, user: other}`, ""},
+		{"a user that is replaced by a second entry", `{name: pilot, driver: docker, user: other}, {name: pilot, driver: exec}`, "changes a task that has user: other"},
+		{"root in a container", `{name: root-box, env: {LD_PRELOAD: x}}`, "changes a task that has driver: docker and user: root"},
+		{"root in a container without its driver", `{name: root-box, user: root, env: {LD_PRELOAD: x}}`, "changes a task that has driver: docker and user: root"},
+		{"root in a container by its name", `{name: root-box, driver: docker, user: root, env: {LD_PRELOAD: x}}`, ""},
+		{"root of a container becomes root of the robot", `{name: root-box, driver: exec, config: {dockerConfig: null, execConfig: {command: mine}}}`, "changes a task that has user: root"},
+		{"a user of an image becomes one of the robot", `{name: pilot-box, driver: exec, config: {dockerConfig: null, execConfig: {command: mine}}}`, "changes a task that has user: pilot"},
+		{"a user of an image", `{name: pilot-box, env: {A: b}}`, ""},
+		{"the robot's network", `{name: host, config: {dockerConfig: {image: mine}}}`, "changes a task that has config.dockerConfig.networkMode: host"},
+		{"the robot's network by its name", `{name: host, config: {dockerConfig: {image: mine, networkMode: host}}}`, ""},
+		{"another network", `{name: host, config: {dockerConfig: {image: mine, networkMode: none}}}`, ""},
+		{"a container's network", `{name: joined, config: {dockerConfig: {image: mine}}}`, "changes a task that has config.dockerConfig.networkMode: container:a"},
 		{"one without any", `{name: plain, env: {A: b}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
