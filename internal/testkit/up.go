@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
 // Up is a running `k8s4r up` process.
@@ -102,12 +104,25 @@ func startUp(t testing.TB, u *Up) *Up {
 			t.Logf("its data is kept in %s", dir)
 			return
 		}
+		UnmountTaskDirs(t, filepath.Join(dir, "robots", "*"))
 		os.RemoveAll(dir)
 	})
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
 	u.Start()
 	return u
+}
+
+// UnmountTaskDirs unmounts what a killed agent has left mounted in its state directory, which is a
+// pattern. Otherwise the directory cannot be removed.
+func UnmountTaskDirs(t testing.TB, stateDir string) {
+	t.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(stateDir, "*"))
+	for _, dir := range dirs {
+		if err := isolation.UnprotectDir(dir); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // startSlots bounds how many systems start at the same time: each uses a processor for seconds,

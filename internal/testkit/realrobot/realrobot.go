@@ -63,6 +63,7 @@ func NewJoined(t testing.TB, b *fakeserver.Broker, args ...string) *Robot {
 
 // RemoveState removes all that the agent has stored, except for its identity.
 func (r *Robot) RemoveState() error {
+	testkit.UnmountTaskDirs(r.t, r.Dir)
 	stored, err := os.ReadDir(r.Dir)
 	for _, entry := range stored {
 		if entry.Name() != "identity" {
@@ -83,6 +84,7 @@ func (r *Robot) removeLeftovers() {
 		os.Remove(dir)
 		os.Remove(filepath.Dir(dir)) // fails while another agent uses it
 	}
+	testkit.UnmountTaskDirs(r.t, r.Dir)
 }
 
 // killTimeout bounds the time until killed processes disappear.
