@@ -56,7 +56,7 @@ func TestOpen_FailsIfTheKeyCannotBeStored(t *testing.T) {
 	}
 }
 
-// Another key would make the robot a stranger, so a file that cannot be read is left as it is.
+// Another key would have to be approved, so a file that cannot be read is left as it is.
 func TestOpen_NeverReplacesFiles(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"is empty":  func(path string) error { return os.WriteFile(path, nil, 0o600) },
