@@ -67,8 +67,10 @@ func (p *planner) handleLostRobot() bool {
 		p.status.Reason, p.status.Message = reason, fmt.Sprintf("robot %s %s", p.lastRobot(), p.describeLoss())
 		p.addReason(p.status.Message)
 		p.recordLoss(reason)
-	case p.canReplaceNow():
-		p.replaceLostAttempt()
+	default:
+		if p.canReplaceNow() {
+			p.replaceLostAttempt()
+		}
 	}
 	return true
 }
@@ -92,7 +94,7 @@ func (p *planner) lossReason() string {
 }
 
 // hasDispatchTimedOut reports whether the connected robot has not answered the last dispatch of the
-// current attempt in time. The server judges it, because it knows what it could send.
+// current attempt in time. The server decides it, because it knows what it could send.
 func (p *planner) hasDispatchTimedOut() bool {
 	return meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionAccepted)
 }

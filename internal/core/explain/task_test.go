@@ -146,6 +146,33 @@ func TestExplainTask_IsWaitingByState(t *testing.T) {
 	}
 }
 
+func TestExplainTask_ShowsHowTheRobotAnswers(t *testing.T) {
+	answered := func(is metav1.ConditionStatus, message string) func(*robotv1.Task) {
+		return func(t *robotv1.Task) {
+			t.Status.Conditions = []metav1.Condition{{Type: robotv1.ConditionAccepted, Status: is, Message: message}}
+		}
+	}
+	timedOut := func(t *robotv1.Task) { t.Status.Reason = robotv1.ReasonDispatchTimeout }
+	for _, row := range []struct {
+		name                         string
+		in                           *robotv1.Task
+		wantSummary, wantReplacement string
+	}{
+		{"not known yet", task("main", in("dispatching"), onRobot("r1")), "it was dispatched to its robot, which has not started it yet", ""},
+		{"it prepares the task", task("main", in("dispatching"), onRobot("r1"), answered(metav1.ConditionTrue, "robot r1 prepares it")), "robot r1 prepares it", ""},
+		{"it does not answer", task("main", in("unknown"), onRobot("r1"), answered(metav1.ConditionFalse, "robot r1 does not answer"), timedOut),
+			"robot r1 does not answer", "it is replaced on another robot when this one has not answered for 5m0s (disconnect.lostAfter)"},
+		{"an answer to an earlier dispatch", task("main", in("running"), onRobot("r1"), answered(metav1.ConditionTrue, "old")), "its robot runs it", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a, err := explain.ExplainTask(t.Context(), around{}, row.in, noon)
+			if err != nil || a.Summary != row.wantSummary || fact(a, "replacement") != row.wantReplacement {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+}
+
 func TestExplainTask_NextAttemptHasATime(t *testing.T) {
 	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
 	a, err := explain.ExplainTask(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)

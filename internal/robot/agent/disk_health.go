@@ -9,7 +9,7 @@ const (
 	reservedBytes = 1 << 30
 )
 
-// diskHealth judges the disk of the state directory, for heartbeats.
+// diskHealth evaluates the disk of the state directory, for heartbeats.
 type diskHealth struct {
 	dir             string
 	canWriteJournal func() bool

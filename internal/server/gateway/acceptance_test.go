@@ -15,7 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// answerGateway is the part of a gateway that judges the answers of robot r1 to one dispatch. The
+// answerGateway is the part of a gateway that evaluates the answers of robot r1 to one dispatch. The
 // test controls the time, and what the robot sends.
 type answerGateway struct {
 	*Gateway

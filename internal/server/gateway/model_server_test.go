@@ -23,7 +23,7 @@ type modelServer struct {
 	lists    *taskLists
 	downlink *downlink
 	states   *robotStates
-	gateway  *Gateway // judges unanswered dispatches
+	gateway  *Gateway // evaluates unanswered dispatches
 	// changes are the objects that the watch has not delivered yet.
 	changes []*robotv1.Task
 }
@@ -77,7 +77,7 @@ type syncQueue struct {
 // Add implements the queue.
 func (q syncQueue) Add(id string) { q.sync(id) }
 
-// recordOverdue judges an unanswered dispatch, and writes the result.
+// recordOverdue evaluates an unanswered dispatch, and writes the result.
 func (s *modelServer) recordOverdue(o overdueDispatch) {
 	s.gateway.recordOverdue(o)
 	for _, queue := range s.gateway.reports.queues {

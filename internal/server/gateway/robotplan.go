@@ -108,13 +108,14 @@ const messageUnresponsive = "The robot sends heartbeats but does not answer disp
 // tasks, so it could not prove that it answers again: it gets another chance when its agent
 // registers again, and from a new server.
 func setResponsive(s *robotv1.RobotStatus, w robotState) {
-	exists := meta.FindStatusCondition(s.Conditions, robotv1.ConditionResponsive) != nil
+	was := meta.FindStatusCondition(s.Conditions, robotv1.ConditionResponsive)
 	switch {
 	case w.unresponsive:
 		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionFalse, robotv1.ReasonDispatchUnanswered, messageUnresponsive)
-	case w.hasAnswered && exists:
+	case was == nil:
+	case w.hasAnswered:
 		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionTrue, "DispatchAnswered", "The robot answers dispatches")
-	case exists && !w.lastSeen.IsZero():
+	case was.Status == metav1.ConditionFalse && !w.lastSeen.IsZero():
 		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionTrue, "NotTested", "The robot was not sent a dispatch since its agent registered or the server started")
 	}
 }

@@ -69,10 +69,11 @@ func (g *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
 
 // clearSecretError removes the condition SecretsReady. Most Tasks do not have it.
 func (g *Gateway) clearSecretError(ctx context.Context, t *robotv1.Task) error {
-	next := t.DeepCopy()
-	if !meta.RemoveStatusCondition(&next.Status.Conditions, robotv1.ConditionSecretsReady) {
+	if meta.FindStatusCondition(t.Status.Conditions, robotv1.ConditionSecretsReady) == nil {
 		return nil
 	}
+	next := t.DeepCopy()
+	meta.RemoveStatusCondition(&next.Status.Conditions, robotv1.ConditionSecretsReady)
 	return g.writeSecretCondition(ctx, t, next)
 }
 
