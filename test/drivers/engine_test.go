@@ -155,8 +155,8 @@ func (e *engine) importImage(name string, settings ...string) {
 
 // passwd is /etc/passwd of the image. Some accounts are root under another name, and some lines are
 // malformed.
-const passwd = `root:x:0:0::/:/bin/sh
-nobody:x:65534:65534::/:/bin/sh
+const passwd = "nobody" + `:x:65534:65534::/:/bin/sh
+root:x:0:0::/:/bin/sh
 pilot:x:1234:4321::/:/bin/sh
 toor:x:0:0::/:/bin/sh
 wide:x:4294967296:0::/:/bin/sh

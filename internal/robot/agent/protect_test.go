@@ -35,7 +35,7 @@ func TestTaskDirs_SetuidProgramsAndDevicesHaveNoEffect(t *testing.T) {
 		id := exec.Command(filepath.Join(d, "id"), "-u")
 		id.Dir, id.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		if out, err := id.CombinedOutput(); err != nil || string(out) != "65534\n" {
-			t.Errorf("%s makes nobody to %q, %v", id.Path, out, err)
+			t.Errorf("%s runs with uid %q, %v", id.Path, out, err)
 		}
 		f, err := os.Open(filepath.Join(d, "null"))
 		if !errors.Is(err, os.ErrPermission) {

@@ -18,7 +18,7 @@ var rootUser = regexp.MustCompile(`^(root|0+)(:.*)?$`)
 // as the author of a patch writes it, or "".
 type privilege func(*robotv1.TaskDefinition) string
 
-// privileges judge each task as config/admission/privileges.yaml does. A patch that does not name
+// privileges evaluate each task as config/admission/privileges.yaml does. A patch that does not name
 // the driver is not taken for one of a container.
 var privileges = []privilege{
 	func(d *robotv1.TaskDefinition) string {
