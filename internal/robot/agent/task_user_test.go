@@ -146,7 +146,7 @@ func TestTaskUser_DefaultForRoot(t *testing.T) {
 func TestUser_OtherNamesOfRootAreRefused(t *testing.T) {
 	s, dir := newFakeServer(t), openDir(t)
 	accounts := filepath.Join(openDir(t), "passwd")
-	must(t, os.WriteFile(accounts, []byte("root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"), 0o644))
+	must(t, os.WriteFile(accounts, []byte("root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\n"+"nobody"+":x:65534:65534::/:/bin/sh\n"), 0o644))
 	agent := agentProcess(t, s, dir, "--task-user", otherUser)
 	agent.Args = append([]string{"sh", "-c", `mount --bind "$0" /etc/passwd && exec "$@"`, accounts}, agent.Args...)
 	agent.Path = "/bin/sh"
