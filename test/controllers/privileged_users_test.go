@@ -98,7 +98,7 @@ func verdictError(err error, want string) error {
 		return err
 	case want != "" && err == nil:
 		return fmt.Errorf("it is accepted, want %q", want)
-	case want != "" && !(strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "in namespace granted")):
+	case want != "" && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "in namespace granted")):
 		return fmt.Errorf("%w, want %q", err, want)
 	}
 	return nil
