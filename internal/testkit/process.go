@@ -30,12 +30,26 @@ func NewProcess(t testing.TB, args ...string) *Process {
 	p := &Process{Args: args, t: t, logPath: filepath.Join(t.TempDir(), "log")}
 	t.Cleanup(func() {
 		p.Kill()
+		p.unmountTaskDirs()
 		if t.Failed() {
 			text := p.ReadLog()
 			t.Logf("end of the log of %s:\n%s", strings.Join(p.Args, " "), text[max(0, len(text)-4<<10):])
 		}
 	})
 	return p
+}
+
+// unmountTaskDirs unmounts what an agent leaves in its state directory when it is killed.
+func (p *Process) unmountTaskDirs() {
+	for i, arg := range p.Args {
+		dir, ok := strings.CutPrefix(arg, "--state-dir=")
+		if arg == "--state-dir" && i+1 < len(p.Args) {
+			dir, ok = p.Args[i+1], true
+		}
+		if ok {
+			UnmountTaskDirs(p.t, dir)
+		}
+	}
 }
 
 // Start starts the program, if necessary through another one such as strace.
