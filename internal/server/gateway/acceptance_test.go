@@ -188,6 +188,7 @@ func testAnswerIsAcknowledged(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Second)
+	synctest.Wait()
 	if len(a.acked) != 1 || a.acked[0].Seq != 1 {
 		t.Errorf("acknowledged %+v", a.acked)
 	}
