@@ -23,8 +23,9 @@ import (
 const Size = 1 << 20
 
 // MaxAlloc bounds what one plan may allocate in total, in bytes. Each plan copies its object a few
-// times and builds a bounded batch; a number that is followed without a bound needs gigabytes.
-const MaxAlloc = 1 << 30
+// times and builds a bounded batch, which takes up to 1.2 GiB under the race detector; a number that
+// is followed without a bound needs many times more.
+const MaxAlloc = 2 << 30
 
 // Case is one field that is set to an extreme value.
 type Case struct {
@@ -36,12 +37,22 @@ type Case struct {
 
 // Cases returns a case for each number, text, list and map that is reachable from spec, which
 // selects a part of the object that newObject returns. Each type of struct is visited once, because
-// controllers copy the nested types of Kubernetes as a whole.
+// controllers copy the nested types of Kubernetes as a whole. With -short it returns every eighth.
 func Cases[T any](newObject func() *T, spec func(*T) any) []Case {
 	w := &walker{seen: map[reflect.Type]bool{}}
 	root := reflect.ValueOf(spec(newObject()))
 	w.walk(root.Elem(), ".spec", func(object any) reflect.Value { return reflect.ValueOf(spec(object.(*T))).Elem() })
+	if testing.Short() {
+		return everyEighth(w.cases)
+	}
 	return w.cases
+}
+
+func everyEighth(all []Case) (some []Case) {
+	for i := 0; i < len(all); i += 8 {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // RequireBounded calls plan and fails the test if it allocates more than MaxAlloc.
