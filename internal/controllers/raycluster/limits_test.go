@@ -25,7 +25,7 @@ const maxStatusText = 256 << 10
 // lets through, a plan is small and the status can be stored.
 func TestPlan_ExtremeFields(t *testing.T) {
 	newCluster := func() *rayv1.RayCluster {
-		c := testCluster(testGroup("g", 600, 1), testGroup("h", 2, 2))
+		c := testCluster(testGroup("g", 20, 1), testGroup("h", 2, 2))
 		c.Spec.WorkerGroupSpecs[0].MaxReplicas = ptr.To[int32](math.MaxInt32)
 		return c
 	}

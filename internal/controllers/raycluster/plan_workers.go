@@ -178,17 +178,21 @@ func (p *plan) addUnits(g *rayv1.WorkerGroupSpec, units []unit, n int) {
 			used[slotOf(pod).index] = true
 		}
 	}
+	if p.batch.IsFull() {
+		return
+	}
+	template := build.NewWorkerTemplate(&p.opts.Build, p.c, g)
 	for index := 0; n > 0 && !p.batch.IsFull(); index++ {
 		if used[index] {
 			continue
 		}
 		n--
-		p.createUnit(g, index)
+		p.createUnit(g, template, index)
 	}
 }
 
 // createUnit creates a Pod, or all Pods of a multi-host replica.
-func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, index int) {
+func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, template *build.WorkerTemplate, index int) {
 	s := slot{g.GroupName, index}
 	r := build.Replica{Index: index}
 	hosts := 1
@@ -198,7 +202,7 @@ func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, index int) {
 	}
 	pods := make([]*corev1.Pod, hosts)
 	for r.Host = range hosts {
-		pod := build.WorkerPod(&p.opts.Build, p.c, g, r)
+		pod := template.Pod(r)
 		if pod.Name, pod.GenerateName = p.freePodName(pod.GenerateName, s, r.Host), ""; p.wasNameUsed(s, pod.Name) {
 			p.refillSlot(s)
 			return

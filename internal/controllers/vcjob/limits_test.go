@@ -23,7 +23,7 @@ const maxStatusText = 256 << 10
 // through, a plan is small and the status can be stored.
 func TestPlan_ExtremeFields(t *testing.T) {
 	newJob := func() *batchv1.Job {
-		j := job("Running", 600, 1)
+		j := job("Running", 20, 1)
 		j.Spec.Plugins = map[string][]string{"svc": nil, "env": nil}
 		j.Status.TaskStatusCount = map[string]batchv1.TaskState{"a": {Phase: map[corev1.PodPhase]int32{corev1.PodRunning: 1}}}
 		return j

@@ -23,9 +23,12 @@ import (
 const Size = 1 << 20
 
 // MaxAlloc bounds what one plan may allocate in total, in bytes. Each plan copies its object a few
-// times and builds a bounded batch, which takes up to 1.2 GiB under the race detector; a number that
-// is followed without a bound needs many times more.
+// times and builds a bounded batch, which takes 100 MiB, and up to 1.1 GiB under the race detector,
+// where regexp allocates for each match; a number that is followed without a bound needs more.
 const MaxAlloc = 2 << 30
+
+// longText is a text of Size.
+var longText = strings.Repeat("x", Size)
 
 // Case is one field that is set to an extreme value.
 type Case struct {
@@ -99,7 +102,7 @@ func (w *walker) walk(v reflect.Value, path string, at locate) {
 	case reflect.Map:
 		w.addCase(path, at, fillMap)
 	case reflect.String:
-		w.addCase(path, at, func(f reflect.Value) { f.SetString(strings.Repeat("x", Size)) })
+		w.addCase(path, at, func(f reflect.Value) { f.SetString(longText) })
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		w.addCase(path, at, func(f reflect.Value) { f.SetInt(math.MaxInt32) })
 	default: // bool

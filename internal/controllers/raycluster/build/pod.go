@@ -56,16 +56,35 @@ func HeadPod(s *Settings, c *rayv1.RayCluster) *corev1.Pod {
 	return pod
 }
 
-// WorkerPod returns a worker Pod of a group, with WorkerNamePrefix as its generateName. The
-// template must have a container.
-func WorkerPod(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, r Replica) *corev1.Pod {
+// WorkerTemplate builds the worker Pods of one group. What they have in common, its hashes included,
+// is computed once.
+type WorkerTemplate struct {
+	settings *Settings
+	group    *rayv1.WorkerGroupSpec
+	pod      *corev1.Pod
+}
+
+// NewWorkerTemplate returns the template of a group's Pods, which have WorkerNamePrefix as their
+// generateName. The group's template must have a container.
+func NewWorkerTemplate(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec) *WorkerTemplate {
 	n := workerNode(g)
 	pod := &corev1.Pod{ObjectMeta: podMeta(s, c, n, WorkerNamePrefix(c, g))}
-	addReplica(s, pod.Labels, g, r)
 	pod.Annotations[rayv1.AnnotationTemplateHash] = GroupHash(c, g)
 	fillSpec(s, c, n, pod)
 	addSidecars(pod, s.WorkerSidecars)
+	return &WorkerTemplate{settings: s, group: g, pod: pod}
+}
+
+// Pod returns a new Pod of a replica.
+func (t *WorkerTemplate) Pod(r Replica) *corev1.Pod {
+	pod := t.pod.DeepCopy()
+	addReplica(t.settings, pod.Labels, t.group, r)
 	return pod
+}
+
+// WorkerPod returns a new Pod of a replica of a group.
+func WorkerPod(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, r Replica) *corev1.Pod {
+	return NewWorkerTemplate(s, c, g).Pod(r)
 }
 
 // fillSpec sets what heads and workers have in common.
