@@ -120,7 +120,7 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		if !chosen.isSelected(name) || all[name] == nil {
 			continue
 		}
-		if err := all[name].Add(mgr); err != nil {
+		if err := all[name].Add(holdUntilReported(mgr, name, cfg.Restore)); err != nil {
 			return fmt.Errorf("controller %s: %w", name, err)
 		}
 	}
@@ -184,7 +184,7 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection) map[strin
 		},
 		task.Name: &task.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events, RecoveryTime: cfg.OfflineAfter / settleShare,
-			Scheduler: sched, Concurrency: 2 * cfg.Concurrency,
+			Scheduler: sched, FirstAttempt: cfg.Restore.FirstAttempt, Concurrency: 2 * cfg.Concurrency,
 		},
 		robot.Name: &robot.Controller{
 			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,

@@ -8,6 +8,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	Webhook admission.Config
 	// Tracer records the traces of tasks. If nil, none are recorded.
 	Tracer *tracing.Tracer
+	// Restore is closed after a restore from a backup: until the robots have reported, only the
+	// controllers of robots run. If nil, it is open.
+	Restore *restore.Gate
 	// Now returns the current time. If nil, time.Now.
 	Now func() time.Time
 }

@@ -82,6 +82,8 @@ type Controller struct {
 	// RecoveryTime is how long robots may take to reconnect after an outage of all of them: no
 	// lost attempt is replaced before a robot has been online for that long.
 	RecoveryTime time.Duration
+	// FirstAttempt returns the lowest number of a new attempt. If nil, 1.
+	FirstAttempt func() int32
 	// Concurrency is the number of Tasks that are reconciled at the same time.
 	Concurrency int
 

@@ -47,6 +47,9 @@ type Input struct {
 	ReservedRobot string
 	// Rejected explains why no robot is reserved. Nil if no scheduler cycle has tried yet.
 	Rejected *placement.Diagnosis
+	// FirstAttempt is the lowest number of a new attempt. It is above 1 after a restore from a backup:
+	// lower numbers may have been used since that backup.
+	FirstAttempt int32
 	// MayExplain allows a write that only explains why the Task waits.
 	MayExplain bool
 }

@@ -41,6 +41,9 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 		return nil, nil
 	}
 	w := &Input{Task: &t}
+	if c.FirstAttempt != nil {
+		w.FirstAttempt = c.FirstAttempt()
+	}
 	var err error
 	if w.Group, err = c.readGroup(ctx, &t); err != nil {
 		return nil, err

@@ -219,11 +219,13 @@ func (p *planner) setPlaced(robot string) {
 func (p *planner) openAttempt(robot string) {
 	s := p.status
 	p.actions.ReliesOnSelfStop = len(p.OtherAttempts) > 0
-	s.Attempt = highestAttempt(s) + 1
+	if highestAttempt(s) > 0 {
+		s.RestartCount++
+	}
+	s.Attempt = max(highestAttempt(s)+1, p.FirstAttempt)
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
 	s.RetryAt = nil
 	p.forgetAcceptance()
-	s.RestartCount = s.Attempt - 1
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
 	}

@@ -57,7 +57,9 @@ const (
 	// TaskInterrupted (manager): the attempt ended without fault, for example because its robot
 	// was drained, so the task waits for a robot again.
 	TaskInterrupted TaskSignal = "interrupted"
-	// TaskRestore (manager): the lost attempt becomes the current attempt again.
+	// TaskRestore (manager): the lost attempt becomes the current attempt again. (server): an
+	// attempt that the restored backup does not have, but a robot's journal, becomes the current
+	// one.
 	TaskRestore TaskSignal = "restore"
 	// TaskGiveUp (manager): no further attempt.
 	TaskGiveUp TaskSignal = "give-up"
@@ -144,6 +146,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskNotNeeded: TaskCompleted,
 	},
 	TaskPaused: {
+		TaskRestore:   TaskDispatching,
 		TaskResume:    TaskPending,
 		TaskCancel:    TaskCanceled,
 		TaskRequeue:   TaskPending,

@@ -59,6 +59,7 @@ var edges = []struct {
 	{TaskSoftFailed, TaskRequeue, TaskPending},
 	{TaskSoftFailed, TaskRestore, TaskDispatching},
 	{TaskPaused, TaskNotNeeded, TaskCompleted},
+	{TaskPaused, TaskRestore, TaskDispatching},
 	{TaskPaused, TaskResume, TaskPending},
 	{TaskPaused, TaskCancel, TaskCanceled},
 	{TaskPaused, TaskRequeue, TaskPending},

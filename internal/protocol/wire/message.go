@@ -43,6 +43,9 @@ type Heartbeat struct {
 	DiskPressure bool `json:"diskPressure,omitempty"`
 	// JournalReadOnly (v2): the agent cannot write its journal, so it accepts no tasks.
 	JournalReadOnly bool `json:"journalReadOnly,omitempty"`
+	// Journal (v2) is a part of the agent's journal, on request. Such a message has no other
+	// field.
+	Journal *Journal `json:"journal,omitempty"`
 }
 
 // Presence is the agent's last will, or its message before an orderly disconnect.
@@ -119,6 +122,10 @@ type TaskList struct {
 	Epoch uint64 `json:"epoch,omitempty"`
 	// RobotUID (v2) as in Dispatch.
 	RobotUID string `json:"robotUID,omitempty"`
+	// JournalRequest (v2) is not 0 after the server was restored from a backup, until it has the
+	// robot's journal. Until then the list lacks what the robot ran since the backup: the agent
+	// stops nothing because of it, and publishes its whole journal with this number.
+	JournalRequest uint64 `json:"journalRequest,omitempty"`
 }
 
 // TaskReference names one attempt of one task.

@@ -64,6 +64,7 @@ type Agent struct {
 	lastSeen   *transport.LastSeen
 	logs       *logship.Shipper
 	outbox     *transport.Outbox
+	journals   *journalPublisher
 	runner     *runner.Runner
 	connection *transport.Connection
 	credential *credential.Credential // nil: the robot presents no certificate
@@ -141,6 +142,7 @@ func (a *Agent) assembleParts(options []option) {
 	a.drivers = driver.NewBuiltinSet(c.DockerSocket)
 	a.host = isolation.ProbeHost(a.stateDir().CgroupOwner(c.RobotID), c.StateDir)
 	a.outbox = transport.NewOutbox(func(ctx context.Context, s wire.Status) error { return a.connection.PublishStatus(ctx, s) }, time.Now)
+	a.journals = newJournalPublisher(func(ctx context.Context, j wire.Journal) error { return a.connection.PublishJournal(ctx, j) }, a.log)
 	runnerConfig, connectionConfig := a.runnerConfig(), a.connectionConfig()
 	for _, change := range options {
 		change(&runnerConfig, &connectionConfig)
@@ -155,7 +157,7 @@ func (a *Agent) assembleParts(options []option) {
 func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
-		Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Problems: a.problems,
+		Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
 		Now: time.Now, Log: a.log,
 	}
 }
@@ -277,6 +279,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 		}
 	})
 	parts.Go(func() { a.outbox.Run(work) })
+	parts.Go(func() { a.journals.run(work) })
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.WatchQuotas(work) })
 	a.serveHealth(work, &parts) // before the robot registers, so that it can be queried from then on

@@ -99,9 +99,10 @@ func canceledAttempts(t *robotv1.Task) (open []robotv1.TaskAttempt) {
 	return open
 }
 
-// hasStarted reports whether the robot has reported the start of the current attempt.
+// hasStarted reports whether the robot has reported the start of the current attempt, or has it in its
+// journal.
 func hasStarted(t *robotv1.Task) bool {
-	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning {
+	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning || t.Status.Reason == ReasonAttemptAdopted {
 		return true
 	}
 	a := t.Status.FindAttempt(t.Status.Attempt)

@@ -43,6 +43,7 @@ type downlink struct {
 	upConnection  func() int64            // the current connection, with task lists published; zero: none
 	repeatPause   time.Duration           // before the first repeat
 	legacyGrace   time.Duration           // how long a Task is held for a legacy agent
+	isRestoring   func() bool             // after a restore, until the robots have reported
 	log           logr.Logger
 
 	mu              sync.Mutex
@@ -80,6 +81,9 @@ type overdueDispatch struct {
 
 func (d *downlink) initMaps() {
 	d.items, d.wake = map[types.UID]*item{}, make(chan struct{}, 1)
+	if d.isRestoring == nil {
+		d.isRestoring = func() bool { return false }
+	}
 }
 
 // onTaskChanged schedules the action of a changed Task. It reads the Task from the index,
@@ -190,10 +194,24 @@ func (d *downlink) holdLegacyAgents(until time.Time) {
 	d.legacyHeldUntil = until
 }
 
-// isHeldLocked reports whether an action waits for the queued messages of a legacy
-// agent.
+// isHeldLocked reports whether an action waits for the journals of the robots after a restore, or for
+// the queued messages of a legacy agent.
 func (d *downlink) isHeldLocked(robotID, action string) bool {
-	return action == wire.ActionCreate && d.now().Before(d.legacyHeldUntil) && d.protocolOf(robotID) == robotv1.ProtocolV1
+	return d.heldUntilLocked(robotID, action).After(d.now())
+}
+
+// heldUntilLocked returns until when an action waits at most. Zero: it does not wait. After a restore
+// the end is not known, and resendAll follows.
+func (d *downlink) heldUntilLocked(robotID, action string) time.Time {
+	switch {
+	case action != wire.ActionCreate:
+		return time.Time{}
+	case d.isRestoring():
+		return d.now().Add(maxRepeat)
+	case d.protocolOf(robotID) == robotv1.ProtocolV1:
+		return d.legacyHeldUntil
+	}
+	return time.Time{}
 }
 
 // sendableConnection returns the connection on which an action can be sent now. Zero:
@@ -366,7 +384,7 @@ func (d *downlink) takeDue() (item, bool) {
 	defer d.mu.Unlock()
 	now := d.now()
 	for len(d.due) > 0 && !d.due[0].due.After(now) && d.isHeldLocked(d.due[0].robot, d.due[0].action) {
-		d.due[0].due = d.legacyHeldUntil
+		d.due[0].due = d.heldUntilLocked(d.due[0].robot, d.due[0].action)
 		heap.Fix(&d.due, 0)
 	}
 	if len(d.due) == 0 || d.due[0].due.After(now) {

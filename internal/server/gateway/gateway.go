@@ -22,6 +22,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/limits"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/protocol/trace"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -62,6 +63,9 @@ type Config struct {
 	AllowAnonymous bool
 	// Tracer records dispatches and runs. If nil, there are no traces.
 	Tracer *tracing.Tracer
+	// Restore is closed after a restore from a backup. The gateway opens it when the robots have
+	// reported. If nil, it is open.
+	Restore *restore.Gate
 }
 
 func (c Config) withDefaults() Config {
@@ -119,6 +123,8 @@ type Gateway struct {
 	logs       *logWriter
 	notifyTask func(types.UID)
 	attributes *attributeWatcher
+	// restoration reads the journals of the robots after a restore.
+	restoration *restoration
 	// rateLimitedLog remembers known robots only, so their number bounds it.
 	rateLimitedLog limits.Interval
 	limits         *limits.Limits
@@ -137,6 +143,8 @@ const (
 	releaseWorkers = 4
 	// secretWorkers is the number of concurrent reads of Secrets.
 	secretWorkers = 4
+	// journalWorkers is the number of robots whose journals are read at the same time.
+	journalWorkers = 8
 	// catchUp is how long after its start a server's cache may lag behind what the
 	// previous server has seen.
 	catchUp = 30 * time.Second
@@ -163,6 +171,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	if g.notifyTask == nil {
 		g.notifyTask = func(types.UID) {}
 	}
+	g.restoration = newRestoration(cfg.Restore, g.now())
 	g.connectComponents(cluster.Logs)
 	return g, nil
 }
@@ -185,12 +194,13 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 		store: logStore, objects: g.objects, now: g.now, sendAck: g.acks.ackLog, onChange: g.notifyTask, isGone: g.hasCaughtUp, onError: g.dropLog, m: g.m, log: g.log,
 	}
 	g.logs.initWorkers()
-	g.taskLists = &taskLists{now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection}
+	g.taskLists = &taskLists{now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection,
+		journalRequest: g.restoration.requestFor, mustQuery: g.restoration.mustQuery}
 	g.taskLists.initMaps()
 	g.downlink = &downlink{
 		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
 		releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
-		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter,
+		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery,
 	}
 	g.downlink.initMaps()
 	g.attributes = &attributeWatcher{objects: g.objects, send: g.resendTask}
@@ -266,6 +276,9 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	for range secretWorkers {
 		wg.Go(func() { runWorker(ctx, g.secretQueue, g.dispatchSecrets, g.logRetry) })
 	}
+	for range journalWorkers {
+		wg.Go(func() { g.readJournals(ctx) })
+	}
 	wg.Go(func() { g.reports.run(reportCtx) })
 	wg.Go(func() { g.logs.run(ctx) })
 	wg.Go(func() { g.taskLists.run(ctx) })
@@ -277,6 +290,7 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	g.robotQueue.ShutDown()
 	g.finalizerQueue.ShutDown()
 	g.secretQueue.ShutDown()
+	g.restoration.queue.ShutDown()
 	wg.Wait()
 	return err
 }
@@ -327,6 +341,7 @@ func (g *Gateway) sweepRobots(ctx context.Context) {
 
 func (g *Gateway) sweepRobotsOnce(now time.Time) {
 	g.reportAccepted(now)
+	g.sweepRestoration(now)
 	g.robots.forgetUnknown(func(id string) bool { return g.objects.robot(id) != nil }, now, g.cfg.OfflineAfter)
 	connected := 0
 	for _, id := range g.objects.robotIDs() {

@@ -243,16 +243,16 @@ func (w *reportWorker) recordTrace(was, is *robotv1.Task, rs []report) {
 }
 
 // rereadTask reads a task without the cache. It returns nil if the task is deleted.
-func (w *reportWorker) rereadTask(ctx context.Context, t *robotv1.Task) (*robotv1.Task, error) {
+func (q *reportWriter) rereadTask(ctx context.Context, t *robotv1.Task) (*robotv1.Task, error) {
 	var now robotv1.Task
-	err := w.live.Get(ctx, client.ObjectKeyFromObject(t), &now)
+	err := q.live.Get(ctx, client.ObjectKeyFromObject(t), &now)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && now.UID != t.UID:
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read task %s/%s again: %w", t.Namespace, t.Name, err)
 	}
-	w.onWrite(&now)
+	q.onWrite(&now)
 	return &now, nil
 }
 

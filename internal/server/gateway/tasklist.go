@@ -48,6 +48,8 @@ type taskLists struct {
 	upConnection      func() int64                    // the connection for which sendAll has been called; zero: none
 	currentConnection func() int64                    // the current connection, up or not
 	holdBack          time.Duration                   // the delay of legacy agents' lists; default: holdBackFor
+	journalRequest    func(robotID string) uint64     // after a restore: asks for the robot's journal; zero: does not
+	mustQuery         func() bool                     // ask for the state of every started attempt
 
 	mu            sync.Mutex
 	dirty         map[string]time.Time // robot to when its list is due
@@ -73,6 +75,9 @@ func (l *taskLists) initMaps() {
 	l.deleted = map[string]bool{}
 	l.wake = make(chan struct{}, 1)
 	l.holdBack = cmp.Or(l.holdBack, holdBackFor)
+	if l.journalRequest == nil {
+		l.journalRequest, l.mustQuery = func(string) uint64 { return 0 }, func() bool { return false }
+	}
 }
 
 // dispatchEpoch returns the epoch of a dispatch that is about to be sent. If the last
@@ -362,12 +367,12 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	tasks := l.activeTasksLocked(robotID)
 	c := l.stateLocked(robotID)
 	c.firstEnd = time.Time{}
-	refs, over := refsOf(tasks), l.canceledOn(robotID)
+	request, refs, over := l.journalRequest(robotID), l.refsOf(tasks), l.canceledOn(robotID)
 	if c.protocol == protocol && slices.EqualFunc(c.refs, refs, equalAttempts) && slices.EqualFunc(c.canceled, over, equalAttempts) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, protocol, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID)})
+	payload := encodeList(tasks, protocol, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID), JournalRequest: request})
 	if len(payload) > wire.MaxPayload {
 		// The broker would close our connection. The previous list remains: it is too
 		// old to stop anything that should run.
@@ -392,10 +397,12 @@ func (l *taskLists) activeTasksLocked(robotID string) []*robotv1.Task {
 	})
 }
 
-func refsOf(tasks []*robotv1.Task) []wire.TaskReference {
-	refs := []wire.TaskReference{}
+func (l *taskLists) refsOf(tasks []*robotv1.Task) []wire.TaskReference {
+	refs, all := []wire.TaskReference{}, l.mustQuery()
 	for _, t := range tasks {
-		refs = append(refs, refOf(t))
+		ref := refOf(t)
+		ref.Query = ref.Query || all
+		refs = append(refs, ref)
 	}
 	return sortRefs(refs)
 }

@@ -195,6 +195,9 @@ func (g *Gateway) handleHeartbeat(m inbound) error {
 	if err != nil {
 		return err
 	}
+	if h.Journal != nil && protocol == robotv1.ProtocolV2 {
+		return g.handleJournal(id, *h.Journal)
+	}
 	r := g.objects.robot(id)
 	switch {
 	case r == nil && protocol == robotv1.ProtocolV1:

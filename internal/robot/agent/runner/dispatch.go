@@ -241,7 +241,8 @@ func (r *Runner) answerEnded(p *plan, d wire.Dispatch) {
 }
 
 // handleTaskList stops runs that are not in the list, and reports about listed attempts that
-// the server takes for running. It starts nothing: only a dispatch does.
+// the server takes for running. It starts nothing: only a dispatch does. A list of a server that
+// was just restored from a backup stops nothing.
 func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 	now := robotEpoch{robotUID: l.RobotUID, epoch: l.Epoch}
 	// Messages of different connections of the server can overtake each other.
@@ -256,16 +257,25 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 			r.answerStarted(p, ref)
 		}
 	}
-	for uid, run := range r.live {
-		if next := run.nextDispatch; next != nil && !now.isBefore(dispatchEpoch(*next)) && !named[attemptKey{uid, next.Attempt}] {
-			run.nextDispatch = nil
-		}
-		if !now.isBefore(run.dispatchedAt) && !named[attemptKey{uid, run.attempt}] {
-			r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
-		}
+	if l.JournalRequest == 0 {
+		r.stopUnlisted(now, named)
+	} else {
+		r.publishJournal(l.JournalRequest)
 	}
 	for _, ref := range l.Canceled {
 		r.answerCanceled(p, ref)
+	}
+}
+
+// stopUnlisted stops the runs that a list lacks, unless they were dispatched after it.
+func (r *Runner) stopUnlisted(list robotEpoch, named map[attemptKey]bool) {
+	for uid, run := range r.live {
+		if next := run.nextDispatch; next != nil && !list.isBefore(dispatchEpoch(*next)) && !named[attemptKey{uid, next.Attempt}] {
+			run.nextDispatch = nil
+		}
+		if !list.isBefore(run.dispatchedAt) && !named[attemptKey{uid, run.attempt}] {
+			r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	LastSeen     deadlineKeeper
 	Logs         logShipper
 	Reports      reportQueue
+	Journals     journalPublisher
 	Problems     problemLog
 	// QuotaInterval is the shortest pause between two scans of disks. If zero, 10 s.
 	QuotaInterval time.Duration
@@ -81,6 +82,12 @@ type reportQueue interface {
 	Acknowledge(a wire.TaskAck)
 }
 
+// journalPublisher publishes the journal for a server that was restored from a backup. It must not
+// block.
+type journalPublisher interface {
+	PublishJournal(pages []wire.Journal)
+}
+
 // problemLog counts problems and logs each of them at a limited rate.
 type problemLog interface {
 	Warn(line string, err error)
@@ -102,6 +109,7 @@ type Runner struct {
 	lastSeen      deadlineKeeper
 	logs          logShipper
 	reports       reportQueue
+	journals      journalPublisher
 	problems      problemLog
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
@@ -181,7 +189,7 @@ func New(c Config) *Runner {
 	}
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, host: c.Host,
-		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, problems: c.Problems,
+		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
 		killLeftovers: c.KillLeftovers, now: c.Now, log: c.Log,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),

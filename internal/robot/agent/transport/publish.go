@@ -42,6 +42,11 @@ func (l *Connection) PublishStatus(ctx context.Context, s wire.Status) error {
 	return l.publishTraced(ctx, s.Traceparent, wire.KindStatus, topic, s, paho.PublishMethod_AsyncSend)
 }
 
+// PublishJournal sends a page of the agent's journal.
+func (l *Connection) PublishJournal(ctx context.Context, page wire.Journal) error {
+	return l.publishRobotMessage(ctx, wire.KindHeartbeat, wire.Heartbeat{Journal: &page})
+}
+
 // PublishLogs sends a part of a task's log.
 func (l *Connection) PublishLogs(ctx context.Context, uid string, m wire.Logs) error {
 	return l.publishMessage(ctx, wire.KindLogs, wire.TaskTopic(l.config.RobotID, uid, wire.KindLogs), m, paho.PublishMethod_AsyncSend)
