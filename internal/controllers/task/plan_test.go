@@ -528,10 +528,31 @@ func (s Actions) binding() *RobotBinding {
 	return s.Rebind
 }
 
+// TestPlan_NumbersAttemptsAboveThoseBeforeARestore shows that a number which may have been used since the
+// restored backup is not used again, and that it does not count as restarts.
+func TestPlan_NumbersAttemptsAboveThoseBeforeARestore(t *testing.T) {
+	const first = 1<<20 + 1
+	for _, c := range []struct {
+		name                    string
+		attempt, restarts       int32
+		wantAttempt, wantResult int32
+	}{
+		{"the first attempt", 0, 0, first, 0},
+		{"an attempt after those of the backup", 3, 2, first, 3},
+		{"an attempt after one since the restore", first + 4, 6, first + 5, 7},
+	} {
+		w := newInput(lifecycle.TaskPending, target("r1"), reserved)
+		w.FirstAttempt, w.Task.Status.Attempt, w.Task.Status.RestartCount = first, c.attempt, c.restarts
+		if s := Plan(noon, w).Status; s == nil || s.Attempt != c.wantAttempt || s.RestartCount != c.wantResult {
+			t.Errorf("%s: %+v, want attempt %d and %d restarts", c.name, s, c.wantAttempt, c.wantResult)
+		}
+	}
+}
+
 func TestPlan_DispatchOpensAttempt(t *testing.T) {
 	w := newInput(lifecycle.TaskPending, target("r1"), reserved, started(time.Minute))
 	one := int32(1)
-	w.Task.Status.Attempt, w.Task.Status.ExitCode = 12, &one
+	w.Task.Status.Attempt, w.Task.Status.RestartCount, w.Task.Status.ExitCode = 12, 11, &one
 	for n := range int32(10) {
 		w.Task.Status.Attempts = append(w.Task.Status.Attempts, v1alpha1.TaskAttempt{Attempt: n + 3})
 	}

@@ -237,35 +237,43 @@ func (r *restoration) summary(missing []string) restore.Summary {
 	return s
 }
 
-// sweepRestoration asks connected robots for their journals, and opens the gate when no robot has to be
-// waited for any more.
+// sweepRestoration continues a restoration while the server is connected to the broker.
 func (g *Gateway) sweepRestoration(now time.Time) {
-	r := g.restoration
-	if r.request == 0 || g.mqtt.upConnection() == 0 {
+	if g.restoration.request == 0 || g.mqtt.upConnection() == 0 {
 		return
 	}
-	r.markUp(now)
-	mustWait, missing := false, []string{}
+	g.restoration.markUp(now)
+	g.advanceRestoration(now)
+}
+
+// advanceRestoration asks connected robots for their journals, and opens the gate when no robot has to
+// be waited for any more.
+func (g *Gateway) advanceRestoration(now time.Time) {
+	r := g.restoration
+	var mustWait bool
+	var missing []string
 	for _, id := range g.objects.robotIDs() {
 		if g.objects.isRevoked(id) || g.lastProtocol(id) == robotv1.ProtocolV1 {
 			continue
 		}
-		w := g.robots.stateOf(id)
-		outcome, mustAsk := r.checkRobot(now, id, !w.lastSeen.IsZero() && w.disconnectReason == "")
+		outcome, mustAsk := r.checkRobot(now, id, g.isConnected(id))
 		if mustAsk {
 			g.taskLists.resendList(id)
 		}
-		switch outcome {
-		case waits:
-			mustWait = true
-		case isTardy, isAway:
+		mustWait = mustWait || outcome == waits
+		if outcome == isTardy || outcome == isAway {
 			missing = append(missing, id)
-		case isDone:
 		}
 	}
 	if !mustWait && !r.gate.IsOpen() {
 		g.openGate(missing)
 	}
+}
+
+// isConnected reports whether the robot has sent a message to this server, and no last will since.
+func (g *Gateway) isConnected(robotID string) bool {
+	w := g.robots.stateOf(robotID)
+	return !w.lastSeen.IsZero() && w.disconnectReason == ""
 }
 
 // openGate lets tasks be placed, and sends the dispatches that were held.
@@ -276,7 +284,7 @@ func (g *Gateway) openGate(missing []string) {
 		return
 	}
 	for _, id := range missing {
-		if r := g.objects.robot(id); r != nil && g.robots.stateOf(id).disconnectReason == "" && !g.robots.stateOf(id).lastSeen.IsZero() {
+		if r := g.objects.robot(id); r != nil && g.isConnected(id) {
 			g.warn(r, ReasonJournalMissing, "The robot is connected but has not reported which tasks it ran since the restored backup, so they may run again; upgrade or restart its agent")
 		}
 	}

@@ -18,6 +18,9 @@ type Dir struct {
 	lock *os.File
 }
 
+// LockFile is the name of the file in the directory that is locked.
+const LockFile = "lock"
+
 // ErrHeld is the error if another process has locked the directory.
 var ErrHeld = errors.New("data directory is in use")
 
@@ -32,7 +35,7 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, 0o711); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(abs, "lock"))
+	lock, err := lockFile(filepath.Join(abs, LockFile))
 	if err != nil {
 		return nil, err
 	}

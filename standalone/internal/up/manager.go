@@ -149,7 +149,7 @@ func (s *system) addControllers(mgr ctrl.Manager, tracer *tracing.Tracer) error 
 	if cfg.Webhook, err = s.webhookConfig(); err != nil {
 		return err
 	}
-	cfg.Tracer = tracer
+	cfg.Tracer, cfg.Restore = tracer, s.restore
 	return errors.Join(s.addLease(mgr, managerAccount), manager.AddControllers(mgr, cfg))
 }
 
@@ -165,7 +165,7 @@ func (s *system) addServer(mgr ctrl.Manager, tracer *tracing.Tracer) error {
 		}
 	}
 	bridge := s.bridgeConfig()
-	bridge.Tracer = tracer
+	bridge.Tracer, bridge.Restore = tracer, s.restore
 	return server.Add(mgr, server.Config{
 		Gateway: bridge,
 		Logs:    server.LogConfig{Dir: s.dir.Join("tasklogs")},

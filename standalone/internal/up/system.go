@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/server/brokerauth"
 	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/standalone/internal/component"
@@ -45,6 +46,7 @@ type system struct {
 	webhook     net.Listener  // of admission; nil without a manager
 	console     net.Listener  // nil without a console
 	codes       console.Codes // with which browsers sign in
+	restore     *restore.Gate // nil if the data was never restored
 	kubelet     controlplane.Kubelet
 	kubeletPort net.Listener // nil without a node
 }
@@ -53,6 +55,9 @@ type system struct {
 func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
 	s := &system{dir: dir, opts: o}
 	if err := s.openLogs(stderr); err != nil {
+		return nil, err
+	}
+	if err := s.openRestore(); err != nil {
 		return nil, err
 	}
 	if err := s.openPorts(); err != nil {

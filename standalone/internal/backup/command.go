@@ -1,0 +1,90 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// NewBackupCommand returns the command `backup`.
+func NewBackupCommand(defaultDataDir string, stdout io.Writer) *cobra.Command {
+	o := CreateOptions{Now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Back up the data of k8s4r up to one file",
+		Long: `Writes the objects, the keys and the history of "k8s4r up" to one file, whether it
+runs or not. The file contains private keys: keep it as you keep those.`,
+		Example:      "  k8s4r backup k8s4r-$(date +%F).tar.gz",
+		Args:         cobra.ExactArgs(1),
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return runBackup(ctx, o, args[0], stdout)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.DataDir, "data-dir", defaultDataDir, "data directory of k8s4r up")
+	f.BoolVar(&o.IncludeLogs, "logs", false, "include the logs of tasks")
+	return cmd
+}
+
+func runBackup(ctx context.Context, o CreateOptions, file string, stdout io.Writer) (err error) {
+	if o.File, err = filepath.Abs(file); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	m, err := Create(ctx, o)
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, f := range m.Files {
+		size += f.Size
+	}
+	_, err = fmt.Fprintf(stdout, "Backed up %s to %s: %d files, %d bytes. It contains private keys.\n", o.DataDir, file, len(m.Files), size)
+	return err
+}
+
+// NewRestoreCommand returns the command `restore`.
+func NewRestoreCommand(defaultDataDir string, stdout io.Writer) *cobra.Command {
+	o := RestoreOptions{Now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Restore the data of k8s4r up from a backup",
+		Long: `Makes a backup the content of a data directory in which "k8s4r up" does not run.
+The next "k8s4r up" places nothing until the robots that are connected have reported
+what they ran since the backup, and runs none of it again.`,
+		Example:      "  k8s4r restore --replace k8s4r-2026-01-31.tar.gz",
+		Args:         cobra.ExactArgs(1),
+		SilenceUsage: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.File = args[0]
+			res, err := Restore(o)
+			return errors.Join(err, printResult(stdout, o, res, err))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.DataDir, "data-dir", defaultDataDir, "data directory to restore to")
+	f.BoolVar(&o.Replace, "replace", false, "move a data directory that is not empty aside, and restore in its place")
+	return cmd
+}
+
+// printResult says what was restored, and where the old directory is.
+func printResult(w io.Writer, o RestoreOptions, res Result, failed error) error {
+	if failed != nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "Restored the backup of %s to %s (epoch %d).\n", res.Manifest.CreatedAt.Format(time.RFC3339), o.DataDir, res.State.Epoch)
+	if res.MovedTo != "" {
+		_, more := fmt.Fprintf(w, "The data before is in %s. Delete it when you do not need it any more.\n", res.MovedTo)
+		err = errors.Join(err, more)
+	}
+	return err
+}

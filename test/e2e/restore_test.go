@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// firstAfterRestore is the lowest number of an attempt after the first restore.
+const firstAfterRestore = 1<<20 + 1
+
+// countsStarts returns a task that adds the number of its attempt to a file when it starts, and then runs as
+// long as another file exists. Each replica has files of its own.
+func countsStarts(name, starts, hold, then string) v1alpha1.TaskDefinition {
+	return shell(name, "echo $K8S4R_ATTEMPT >> "+starts+"-$K8S4R_TASK_INDEX; "+while(hold+"-$K8S4R_TASK_INDEX")+"; "+then)
+}
+
+func cpuOf(d v1alpha1.TaskDefinition, cpu string) v1alpha1.TaskDefinition {
+	d.Resources = &v1alpha1.Resources{CPU: quantity(cpu)}
+	return d
+}
+
+// TestRestore_OldBackupWhileRobotsKeptRunning restores a backup that is older than most of what the robots
+// ran: tasks have ended, started, failed and restarted since. No task of a connected robot starts
+// again, and no attempt number is used twice.
+func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
+	s := start(t, "--robots", "0", "--without", "node,console")
+	for id, cpu := range map[string]string{"r1": "1", "r2": "1", "r3": "1", "r4": "100m"} {
+		s.robotWith(id, map[string]string{"cpu": cpu})
+	}
+	agents := map[string]*program{}
+	for _, id := range []string{"r1", "r2", "r3", "r4"} {
+		agents[id] = agent(t, s, id, "--heartbeat", "1s")
+		s.awaitRobot(id, "Online", time.Minute)
+	}
+	d := newDrill(s)
+
+	// Six of twelve tasks fit beside each other, and one that will fail.
+	d.create("batch", 12, cpuOf(countsStarts("work", d.starts("batch"), d.hold("batch", 12), "true"), "400m"))
+	flaky := cpuOf(countsStarts("work", d.starts("flaky"), d.hold("flaky", 1), "exit 1"), "50m")
+	d.create("flaky", 1, flaky, func(j *v1alpha1.Job) {
+		j.Spec.TaskGroups[0].RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5, Delay: span(0)}
+	})
+	paused := func(j *v1alpha1.Job) { j.Spec.DesiredState = v1alpha1.DesiredPaused }
+	d.create("resumed", 1, cpuOf(countsStarts("work", d.starts("resumed"), d.hold("resumed", 1), "true"), "50m"), paused)
+	d.create("away", 1, cpuOf(countsStarts("work", d.starts("away"), d.hold("away", 1), "true"), "100m"), paused, func(j *v1alpha1.Job) {
+		j.Spec.TaskGroups[0].Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"robot": "r4"}, Weight: 100}}}
+	})
+	d.awaitRunning("batch", 6)
+	d.awaitRunning("flaky", 1)
+	s.awaitJob("resumed", "paused", time.Minute)
+	s.awaitJob("away", "paused", time.Minute)
+
+	file := d.backUp()
+
+	// What follows is not in the backup.
+	early := d.startedOf("batch", 12)
+	d.release("batch", early...)
+	d.awaitStarted("batch", 12, 12)
+	late := slices.DeleteFunc(d.startedOf("batch", 12), func(i int) bool { return slices.Contains(early, i) })
+	d.release("batch", late[:3]...)
+	d.release("flaky", 0)
+	d.awaitCompleted("batch", 9)
+	d.awaitAttempts("flaky", 3)
+	d.want("resumed", v1alpha1.DesiredRunning)
+	d.awaitRunning("resumed", 1)
+	d.release("resumed", 0)
+	s.awaitJob("resumed", "completed", time.Minute)
+	d.want("away", v1alpha1.DesiredRunning)
+	if at := s.awaitTask("away-main-0-work", "running", time.Minute).CurrentRobot(); at != "r4" {
+		t.Fatalf("away runs on %s", at)
+	}
+	pid := d.dir + "/unknown-pid"
+	d.create("unknown", 1, shell("work", "echo $$ > "+pid+"; "+while(d.hold("unknown", 1)+"-0")))
+	on := s.awaitTask("unknown-main-0-work", "running", time.Minute).CurrentRobot()
+
+	s.Kill()
+	agents["r4"].Kill() // its task goes on, out of contact
+	d.restore(file)
+
+	s.awaitEvent(on, "UnknownTasks", 2*time.Minute)
+	testkit.Eventually(t, time.Minute, "the task that the backup does not have is stopped", func() bool { return !processIn(pid) })
+	d.release("batch", late[3:]...)
+	s.awaitJob("batch", "completed", 3*time.Minute)
+	s.awaitTask("resumed-main-0-work", "completed", time.Minute)
+	for i := range 12 {
+		d.expectStarts("batch", i, "1")
+	}
+	d.expectStarts("resumed", 0, "1")
+
+	// The attempts of flaky since the backup are numbered on from those of its robot.
+	d.checkNoNumberTwice("flaky", 0)
+	s.awaitJob("flaky", "failed", 2*time.Minute)
+	d.checkNoNumberTwice("flaky", 0)
+
+	// The robot of away is out of contact: the task runs again, with another number.
+	d.want("away", v1alpha1.DesiredRunning)
+	d.awaitAttempts("away", 2)
+	d.expectStarts("away", 0, "1", strconv.Itoa(firstAfterRestore))
+	d.release("away", 0)
+	s.awaitJob("away", "completed", time.Minute)
+}
+
+// drill counts what the tasks of the test start.
+type drill struct {
+	*system
+	dir string
+}
+
+func newDrill(s *system) *drill { return &drill{s, s.t.TempDir()} }
+
+// starts returns the prefix of the files in which a job counts its starts, and hold that of the files
+// that keep its tasks running.
+func (d *drill) starts(job string) string { return d.dir + "/" + job + "-starts" }
+
+func (d *drill) holdFile(job string) string { return d.dir + "/" + job + "-hold" }
+
+func (d *drill) hold(job string, count int) string {
+	d.t.Helper()
+	for i := range count {
+		d.system.hold(fmt.Sprintf("%s-%d", d.holdFile(job), i))
+	}
+	return d.holdFile(job)
+}
+
+func (d *drill) release(job string, indexes ...int) {
+	for _, i := range indexes {
+		os.Remove(fmt.Sprintf("%s-%d", d.holdFile(job), i))
+	}
+}
+
+func (d *drill) create(name string, count int32, task v1alpha1.TaskDefinition, edit ...func(*v1alpha1.Job)) {
+	d.t.Helper()
+	job := jobOf(name, count, task)
+	job.Spec.RobotSelector = nil
+	for _, e := range edit {
+		e(job)
+	}
+	d.system.create(job)
+}
+
+func (d *drill) want(job, state string) {
+	d.t.Helper()
+	testkit.EventuallyNoError(d.t, time.Minute, "job "+job+" is told to be "+state, func() error {
+		j := &v1alpha1.Job{}
+		if err := d.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: job}, j); err != nil {
+			return err
+		}
+		j.Spec.DesiredState = state
+		return d.Update(context.Background(), j)
+	})
+}
+
+// startLines returns the attempts of a task that have started, in order.
+func (d *drill) startLines(job string, index int) []string {
+	return linesOf(fmt.Sprintf("%s-%d", d.starts(job), index))
+}
+
+// startedOf returns the indexes of the tasks that have started.
+func (d *drill) startedOf(job string, count int) (indexes []int) {
+	for i := range count {
+		if len(d.startLines(job, i)) > 0 {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
+func (d *drill) awaitStarted(job string, count, want int) {
+	d.t.Helper()
+	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s have started", want, job), func() bool { return len(d.startedOf(job, count)) == want })
+}
+
+func (d *drill) awaitAttempts(job string, n int) {
+	d.t.Helper()
+	testkit.Eventually(d.t, 3*time.Minute, fmt.Sprintf("%s has started %d times", job, n), func() bool { return len(d.startLines(job, 0)) >= n })
+}
+
+func (d *drill) countTasks(job, state string) (n int) {
+	for _, task := range d.tasksOf(job) {
+		if task.Status.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *drill) awaitRunning(job string, n int) {
+	d.t.Helper()
+	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s run", n, job), func() bool { return d.countTasks(job, "running") == n })
+}
+
+func (d *drill) awaitCompleted(job string, n int) {
+	d.t.Helper()
+	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s have completed", n, job), func() bool { return d.countTasks(job, "completed") == n })
+}
+
+// backUp backs up the running system.
+func (d *drill) backUp() string {
+	d.t.Helper()
+	file := d.dir + "/backup.tar.gz"
+	if out, err := d.RunProgram("k8s4r", "backup", "--data-dir", d.DataDir, file); err != nil {
+		d.t.Fatalf("backup: %v\n%s", err, out)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		d.t.Fatalf("backup: %v, %v", info, err)
+	}
+	return file
+}
+
+// restore restores the backup to a new directory and starts the system there, at the same addresses.
+func (d *drill) restore(file string) {
+	d.t.Helper()
+	next := d.DataDir + "-restored"
+	d.t.Cleanup(func() {
+		d.Stop()
+		os.RemoveAll(next)
+	})
+	if out, err := d.RunProgram("k8s4r", "restore", "--data-dir", next, file); err != nil {
+		d.t.Fatalf("restore: %v\n%s", err, out)
+	}
+	d.DataDir = next
+	d.Start()
+	d.Client = testkit.NewClient(d.t, d.RESTConfig())
+}
+
+func (d *drill) expectStarts(job string, index int, want ...string) {
+	d.t.Helper()
+	if got := d.startLines(job, index); !slices.Equal(got, want) {
+		d.t.Errorf("%s %d started as attempts %v, want %v", job, index, got, want)
+	}
+}
+
+func (d *drill) checkNoNumberTwice(job string, index int) {
+	d.t.Helper()
+	got := d.startLines(job, index)
+	if sorted := slices.Sorted(slices.Values(got)); len(slices.Compact(sorted)) != len(got) {
+		d.t.Errorf("%s %d: an attempt started twice: %v", job, index, got)
+	}
+}
+
+// awaitEvent blocks until there is an event about a robot.
+func (s *system) awaitEvent(robot, reason string, within time.Duration) {
+	s.t.Helper()
+	testkit.Eventually(s.t, within, "event "+reason+" about "+robot, func() bool {
+		var all corev1.EventList
+		if err := s.List(context.Background(), &all); err != nil {
+			return false
+		}
+		return slices.ContainsFunc(all.Items, func(e corev1.Event) bool {
+			return e.Reason == reason && strings.HasPrefix(e.InvolvedObject.Name, robot)
+		})
+	})
+}
