@@ -65,6 +65,7 @@ func formatExpr(e ast.Expr) string {
 // wellKnownExprs are the values of expressions in the flags of `k8s4r up` that are not literals.
 var wellKnownExprs = map[string]string{
 	"DefaultDataDir()":          "~/.k8s4r",
+	"defaultDataDir":            "~/.k8s4r",
 	`strings.Join(parts, ", ")`: "manager, server, broker, robots, node, console",
 	"noArchive":                 "none",
 	"5 * time.Minute":           "5m",

@@ -54,7 +54,8 @@ func renderCommands() string {
 	root.InitDefaultCompletionCmd()
 	p := newPage("k8s4r")
 	p.addLine("\nThe commands of `k8s4r` and of the kubectl plugin `kubectl-k8s4r`. [The command line](../cli.md)")
-	p.addLine("explains them with examples. `k8s4r` has two more: [`k8s4r up`](k8s4r-up.md) and `k8s4r kubectl`.")
+	p.addLine("explains them with examples. `k8s4r` has more: [`k8s4r up`, `k8s4r backup` and")
+	p.addLine("`k8s4r restore`](k8s4r-up.md), and `k8s4r kubectl`.")
 	addCommand(p, root)
 	p.addLine("\n## Connection flags\n\nAll commands that use the cluster have these flags. They mean what they mean for kubectl.")
 	if run, _, err := root.Find([]string{"run"}); err == nil {
@@ -127,5 +128,25 @@ func renderUp(root string) (string, error) {
 	for _, f := range flags {
 		p.addRow("`--"+f.name+"`", f.value, f.usage)
 	}
-	return p.String(), err
+	if err != nil {
+		return "", err
+	}
+	for _, c := range dataCommands {
+		p.addLine("\n## %s\n\n%s", c.usage, c.purpose)
+		p.addTable("flag", "default", "meaning")
+		flags, err := parseFlagCalls(filepath.Join(root, "standalone/internal/backup", c.file))
+		if err != nil {
+			return "", err
+		}
+		for _, f := range flags {
+			p.addRow("`--"+f.name+"`", f.value, f.usage)
+		}
+	}
+	return p.String(), nil
+}
+
+// dataCommands are the commands for the data of `k8s4r up`.
+var dataCommands = []struct{ usage, purpose, file string }{
+	{"k8s4r backup FILE", "Writes the data to one file, whether `up` runs or not. [How to use it](../../how-to/back-up-and-restore.md).", "create_command.go"},
+	{"k8s4r restore FILE", "Makes a backup the content of a data directory in which `up` does not run.", "restore_command.go"},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,11 @@ func countsStarts(name, starts, hold, then string) v1alpha1.TaskDefinition {
 	return shell(name, "echo $K8S4R_ATTEMPT >> "+starts+"-$K8S4R_TASK_INDEX; "+while(hold+"-$K8S4R_TASK_INDEX")+"; "+then)
 }
 
+// onRobot lets a Job run on one robot only.
+func onRobot(id string) func(*v1alpha1.Job) {
+	return func(j *v1alpha1.Job) { j.Spec.RobotSelector = map[string]string{"robot": id} }
+}
+
 func cpuOf(d v1alpha1.TaskDefinition, cpu string) v1alpha1.TaskDefinition {
 	d.Resources = &v1alpha1.Resources{CPU: quantity(cpu)}
 	return d
@@ -36,7 +42,7 @@ func cpuOf(d v1alpha1.TaskDefinition, cpu string) v1alpha1.TaskDefinition {
 // again, and no attempt number is used twice.
 func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	s := start(t, "--robots", "0", "--without", "node,console")
-	for id, cpu := range map[string]string{"r1": "1", "r2": "1", "r3": "1", "r4": "100m"} {
+	for id, cpu := range map[string]string{"r1": "1", "r2": "1", "r3": "1", "r4": "400m"} {
 		s.robotWith(id, map[string]string{"cpu": cpu})
 	}
 	agents := map[string]*program{}
@@ -46,21 +52,23 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	}
 	d := newDrill(s)
 
-	// Six of twelve tasks fit beside each other, and one that will fail.
+	// Six of twelve tasks fit beside each other, and one that will fail. Two jobs wait and are paused.
+	d.create("occupant", 1, cpuOf(countsStarts("work", d.starts("occupant"), d.hold("occupant", 1), "true"), "400m"), onRobot("r4"))
+	d.awaitRunning("occupant", 1)
 	d.create("batch", 12, cpuOf(countsStarts("work", d.starts("batch"), d.hold("batch", 12), "true"), "400m"))
 	flaky := cpuOf(countsStarts("work", d.starts("flaky"), d.hold("flaky", 1), "exit 1"), "50m")
 	d.create("flaky", 1, flaky, func(j *v1alpha1.Job) {
 		j.Spec.TaskGroups[0].RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5, Delay: span(0)}
 	})
-	paused := func(j *v1alpha1.Job) { j.Spec.DesiredState = v1alpha1.DesiredPaused }
-	d.create("resumed", 1, cpuOf(countsStarts("work", d.starts("resumed"), d.hold("resumed", 1), "true"), "50m"), paused)
-	d.create("away", 1, cpuOf(countsStarts("work", d.starts("away"), d.hold("away", 1), "true"), "100m"), paused, func(j *v1alpha1.Job) {
-		j.Spec.TaskGroups[0].Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"robot": "r4"}, Weight: 100}}}
-	})
 	d.awaitRunning("batch", 6)
 	d.awaitRunning("flaky", 1)
-	s.awaitJob("resumed", "paused", time.Minute)
-	s.awaitJob("away", "paused", time.Minute)
+	d.create("resumed", 1, cpuOf(countsStarts("work", d.starts("resumed"), d.hold("resumed", 1), "true"), "400m"))
+	d.create("away", 1, cpuOf(countsStarts("work", d.starts("away"), d.hold("away", 1), "true"), "400m"))
+	for _, job := range []string{"resumed", "away"} {
+		d.awaitTasks(job, "pending", 1)
+		d.want(job, v1alpha1.DesiredPaused)
+		d.awaitTasks(job, "paused", 1)
+	}
 
 	file := d.backUp()
 
@@ -71,25 +79,29 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	late := slices.DeleteFunc(d.startedOf("batch", 12), func(i int) bool { return slices.Contains(early, i) })
 	d.release("batch", late[:3]...)
 	d.release("flaky", 0)
-	d.awaitCompleted("batch", 9)
+	d.awaitTasks("batch", "completed", 9)
 	d.awaitAttempts("flaky", 3)
 	d.want("resumed", v1alpha1.DesiredRunning)
 	d.awaitRunning("resumed", 1)
 	d.release("resumed", 0)
 	s.awaitJob("resumed", "completed", time.Minute)
+	d.create("filler", 3, cpuOf(countsStarts("work", d.starts("filler"), d.hold("filler", 3), "true"), "400m"))
+	d.awaitRunning("filler", 3) // so that only r4 has room
+	d.release("occupant", 0)
+	s.awaitJob("occupant", "completed", time.Minute)
 	d.want("away", v1alpha1.DesiredRunning)
 	if at := s.awaitTask("away-main-0-work", "running", time.Minute).CurrentRobot(); at != "r4" {
 		t.Fatalf("away runs on %s", at)
 	}
 	pid := d.dir + "/unknown-pid"
-	d.create("unknown", 1, shell("work", "echo $$ > "+pid+"; "+while(d.hold("unknown", 1)+"-0")))
-	on := s.awaitTask("unknown-main-0-work", "running", time.Minute).CurrentRobot()
+	d.create("unknown", 1, shell("work", "echo $$ > "+pid+"; "+while(d.hold("unknown", 1)+"-0")), onRobot("r1"))
+	d.awaitRunning("unknown", 1)
 
 	s.Kill()
 	agents["r4"].Kill() // its task goes on, out of contact
 	d.restore(file)
 
-	s.awaitEvent(on, "UnknownTasks", 2*time.Minute)
+	s.awaitEvent("r1", "UnknownTasks", 2*time.Minute)
 	testkit.Eventually(t, time.Minute, "the task that the backup does not have is stopped", func() bool { return !processIn(pid) })
 	d.release("batch", late[3:]...)
 	s.awaitJob("batch", "completed", 3*time.Minute)
@@ -110,6 +122,56 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	d.expectStarts("away", 0, "1", strconv.Itoa(firstAfterRestore))
 	d.release("away", 0)
 	s.awaitJob("away", "completed", time.Minute)
+}
+
+// TestRestore_InPlaceKeepsTheRobotsOfThisMachine restores a system that was stopped, in its own directory. Its
+// robot still knows what it ran since the backup.
+func TestRestore_InPlaceKeepsTheRobotsOfThisMachine(t *testing.T) {
+	s := start(t, "--robots", "1", "--without", "node,console")
+	d := newDrill(s)
+	d.create("since", 1, countsStarts("work", d.starts("since"), d.hold("since", 1), "true"), func(j *v1alpha1.Job) {
+		j.Spec.RobotSelector = map[string]string{"ready": "yes"}
+	})
+	d.awaitTasks("since", "pending", 1)
+	file := d.backUp()
+	if out, err := s.kubectl("patch", "rb", "robot-1", "--type=merge", "-p", `{"spec":{"labels":{"ready":"yes"}}}`); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	d.awaitRunning("since", 1)
+	d.release("since", 0)
+	s.awaitJob("since", "completed", time.Minute)
+
+	if out, err := s.RunProgram("k8s4r", "restore", "--replace", "--data-dir", s.DataDir, file); err == nil || !strings.Contains(out, "in use") {
+		t.Errorf("restored while it runs: %v\n%s", err, out)
+	}
+	s.Stop()
+	if out, err := s.RunProgram("k8s4r", "restore", "--data-dir", s.DataDir, file); err == nil || !strings.Contains(out, "--replace") {
+		t.Errorf("restored over data: %v\n%s", err, out)
+	}
+	if out, err := s.RunProgram("k8s4r", "restore", "--replace", "--data-dir", s.DataDir, file); err != nil {
+		t.Fatalf("restore: %v\n%s", err, out)
+	}
+	aside, _ := filepath.Glob(s.DataDir + ".before-restore-*")
+	t.Cleanup(func() {
+		for _, dir := range aside {
+			os.RemoveAll(dir)
+		}
+	})
+	if len(aside) != 1 {
+		t.Errorf("the old directory is not there: %v", aside)
+	}
+	s.Start()
+	s.Client = testkit.NewClient(t, s.RESTConfig())
+	s.awaitJob("since", "completed", 2*time.Minute)
+	d.expectStarts("since", 0, "1")
+	s.create(jobOf("next", 1, shell("work", "true")))
+	s.awaitJob("next", "completed", time.Minute)
+	if got := s.task("next-main-0-work").Status; got.Attempt != firstAfterRestore || got.RestartCount != 0 {
+		t.Errorf("attempt %d with %d restarts", got.Attempt, got.RestartCount)
+	}
+	// A system that was stopped can be backed up, too.
+	s.Stop()
+	d.backUp()
 }
 
 // drill counts what the tasks of the test start.
@@ -196,14 +258,14 @@ func (d *drill) countTasks(job, state string) (n int) {
 	return n
 }
 
-func (d *drill) awaitRunning(job string, n int) {
+func (d *drill) awaitTasks(job, state string, n int) {
 	d.t.Helper()
-	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s run", n, job), func() bool { return d.countTasks(job, "running") == n })
+	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s are %s", n, job, state), func() bool { return d.countTasks(job, state) == n })
 }
 
-func (d *drill) awaitCompleted(job string, n int) {
+func (d *drill) awaitRunning(job string, n int) {
 	d.t.Helper()
-	testkit.Eventually(d.t, time.Minute, fmt.Sprintf("%d tasks of %s have completed", n, job), func() bool { return d.countTasks(job, "completed") == n })
+	d.awaitTasks(job, "running", n)
 }
 
 // backUp backs up the running system.
