@@ -177,7 +177,7 @@ func TestCreate_LeavesOutLogs(t *testing.T) {
 func TestRestore_MovesTheOldDirectoryAside(t *testing.T) {
 	data := newData(t)
 	file := create(t, data, false)
-	writeFiles(t, data, map[string]string{"pki/ca.key": "newer", "robots/robot-1/journal": "what it ran since"})
+	writeFiles(t, data, map[string]string{"pki/ca.key": "newer", "robots/robot-1/journal": "what it ran since", "node/pod": "what it runs"})
 
 	before := filesIn(t, data)
 	if _, err := Restore(RestoreOptions{File: file, DataDir: data, Now: at}); err == nil || !strings.Contains(err.Error(), "--replace") {
@@ -191,7 +191,7 @@ func TestRestore_MovesTheOldDirectoryAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(res.MovedTo) })
-	if got := filesIn(t, data); got["pki/ca.key"] != "secret" || got["robots/robot-1/journal"] != "what it ran since" {
+	if got := filesIn(t, data); got["pki/ca.key"] != "secret" || got["robots/robot-1/journal"] != "what it ran since" || got["node/pod"] != "what it runs" {
 		t.Errorf("restored %v", got)
 	}
 	if got := filesIn(t, res.MovedTo); got["pki/ca.key"] != "newer" {

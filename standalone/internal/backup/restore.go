@@ -34,8 +34,8 @@ type Result struct {
 // Restore makes a backup the content of a data directory. It prepares a new directory beside it and
 // exchanges the two, so that after a failure the old one or the new one is there as a whole.
 //
-// The state of the robots on this machine is not part of a backup, because it must never be older than
-// what they ran. That of the old directory moves to the new one.
+// The state of the robots and of the node on this machine is not part of a backup, because it must never
+// be older than what they ran. That of the old directory moves to the new one.
 func Restore(o RestoreOptions) (res Result, err error) {
 	dataDir, err := filepath.Abs(o.DataDir)
 	if err != nil {
@@ -137,6 +137,9 @@ func prepareRobots(next string, old oldDir) error {
 	return err
 }
 
+// machineParts are the directories with what the robots and the node of this machine run.
+var machineParts = []string{partRobots, "node"}
+
 // replaceBy makes next the data directory and moves the old one aside.
 func (o oldDir) replaceBy(next string, res *Result, now time.Time) error {
 	if o.dir == nil {
@@ -152,8 +155,10 @@ func (o oldDir) replaceBy(next string, res *Result, now time.Time) error {
 	if !o.hasData {
 		return errors.Join(os.RemoveAll(next), syncDir(filepath.Dir(o.path)))
 	}
-	if err := os.Rename(filepath.Join(next, partRobots), filepath.Join(o.path, partRobots)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("restored, but the robots on this machine are still in %s; move them to %s before you start `k8s4r up`: %w", next, o.path, err)
+	for _, part := range machineParts {
+		if err := os.Rename(filepath.Join(next, part), filepath.Join(o.path, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("restored, but %s is still in %s; move it to %s before you start `k8s4r up`: %w", part, next, o.path, err)
+		}
 	}
 	res.MovedTo = o.path + ".before-restore-" + now.UTC().Format("20060102-150405")
 	if err := os.Rename(next, res.MovedTo); err != nil {

@@ -42,7 +42,7 @@ func (s *system) openRestore() error {
 
 // logRestore shows the user what the robots reported, and which ones did not.
 func (s *system) logRestore(found restore.Summary) {
-	s.terminal.Info("the robots have reported, tasks are placed again", "robots", found.Reported, "adoptedAttempts", found.Adopted, "unknownTasks", found.Unknown)
+	s.terminal.Warn("the robots have reported what they ran since the backup: tasks are placed again", "robots", found.Reported, "adoptedAttempts", found.Adopted, "unknownTasks", found.Unknown)
 	if len(found.Missing) > 0 {
 		s.terminal.Warn("robots that are out of contact have not reported; their tasks may run again", "robots", strings.Join(found.Missing, " "))
 	}
