@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -251,7 +252,7 @@ func (d *drill) awaitAttempts(job string, n int) {
 
 func (d *drill) countTasks(job, state string) (n int) {
 	for _, task := range d.tasksOf(job) {
-		if task.Status.State == state {
+		if cmp.Or(task.Status.State, "pending") == state {
 			n++
 		}
 	}

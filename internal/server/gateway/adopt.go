@@ -35,18 +35,12 @@ type attemptRange struct{ known, first int32 }
 // then dispatching: the robot answers from its journal, with all details. The ends of the others are
 // asked for by the task list (canceledAttempts).
 func adoptAttempt(t *robotv1.Task, e journaledAttempt, missing attemptRange) *robotv1.TaskStatus {
-	s := t.Status.DeepCopy()
-	to, isLegal := lifecycle.StepTask(lifecycle.TaskState(s.State), lifecycle.TaskRestore)
-	if !isLegal || t.DeletionTimestamp != nil || s.FindAttempt(e.Attempt) != nil || !mayRun(t, e.robot) {
+	to, isLegal := lifecycle.StepTask(lifecycle.TaskState(t.Status.State), lifecycle.TaskRestore)
+	if !isLegal || t.DeletionTimestamp != nil || !missing.includes(&t.Status, e.Attempt) || !mayRun(t, e.robot) {
 		return nil
 	}
-	if e.Attempt <= missing.known || max(e.Attempt, highestAttempt(s)) >= missing.first {
-		return nil
-	}
-	was, canComplete := s.FindAttempt(s.Attempt), !robotv1.IsKeptRunning(t.Spec.Type)
-	hasCompleted := canComplete && was != nil && was.FinishedAt == nil && was.State == string(lifecycle.TaskCompleted)
-	isCurrent := !hasCompleted && (e.Attempt > s.Attempt || canComplete && e.State == wire.ReportCompleted)
-	if isCurrent && was != nil && was.FinishedAt == nil && !isDecided(was) && was.Attempt != s.LostAttempt {
+	s, isCurrent := t.Status.DeepCopy(), isNewCurrent(t, e)
+	if was := s.FindAttempt(s.Attempt); isCurrent && was != nil && was.FinishedAt == nil && !isDecided(was) && was.Attempt != s.LostAttempt {
 		was.State, was.Reason = string(lifecycle.TaskCanceled), wire.ReasonSuperseded
 	}
 	insertAttempt(s, newAttempt(t, e, isCurrent))
@@ -55,6 +49,22 @@ func adoptAttempt(t *robotv1.Task, e journaledAttempt, missing attemptRange) *ro
 		makeCurrent(s, e)
 	}
 	return s
+}
+
+// includes reports whether the Task lacks this attempt, and none has started since the restore.
+func (r attemptRange) includes(s *robotv1.TaskStatus, attempt int32) bool {
+	return attempt > r.known && max(attempt, highestAttempt(s)) < r.first && s.FindAttempt(attempt) == nil
+}
+
+// isNewCurrent reports whether the attempt replaces the current one. An attempt of a task that is kept
+// running does not complete the task.
+func isNewCurrent(t *robotv1.Task, e journaledAttempt) bool {
+	if robotv1.IsKeptRunning(t.Spec.Type) {
+		return e.Attempt > t.Status.Attempt
+	}
+	was := t.Status.FindAttempt(t.Status.Attempt)
+	hasCompleted := was != nil && was.FinishedAt == nil && was.State == string(lifecycle.TaskCompleted) // adopted before
+	return !hasCompleted && (e.Attempt > t.Status.Attempt || e.State == wire.ReportCompleted)
 }
 
 // mayRun reports whether the robot could have been given the Task. A robot must not be able to take a
