@@ -42,6 +42,7 @@ func cpuOf(d v1alpha1.TaskDefinition, cpu string) v1alpha1.TaskDefinition {
 // ran: tasks have ended, started, failed and restarted since. No task of a connected robot starts
 // again, and no attempt number is used twice.
 func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "0", "--without", "node,console")
 	for id, cpu := range map[string]string{"r1": "1", "r2": "1", "r3": "1", "r4": "400m"} {
 		s.robotWith(id, map[string]string{"cpu": cpu})
@@ -128,6 +129,7 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 // TestRestore_InPlaceKeepsTheRobotsOfThisMachine restores a system that was stopped, in its own directory. Its
 // robot still knows what it ran since the backup.
 func TestRestore_InPlaceKeepsTheRobotsOfThisMachine(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "1", "--without", "node,console")
 	d := newDrill(s)
 	d.create("since", 1, countsStarts("work", d.starts("since"), d.hold("since", 1), "true"), func(j *v1alpha1.Job) {
@@ -215,7 +217,7 @@ func (d *drill) create(name string, count int32, task v1alpha1.TaskDefinition, e
 
 func (d *drill) want(job, state string) {
 	d.t.Helper()
-	testkit.EventuallyNoError(d.t, time.Minute, "job "+job+" is told to be "+state, func() error {
+	testkit.EventuallyNoError(d.t, time.Minute, "job "+job+" is requested to be "+state, func() error {
 		j := &v1alpha1.Job{}
 		if err := d.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: job}, j); err != nil {
 			return err

@@ -20,7 +20,7 @@ const (
 	maxRaise = 16
 )
 
-// Summary says what a restore found on the robots.
+// Summary is what a restore found on the robots.
 type Summary struct {
 	// Reported is the number of robots whose journal was read.
 	Reported int

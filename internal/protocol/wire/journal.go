@@ -1,13 +1,17 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // The bounds of a journal that an agent publishes.
 const (
 	// MaxJournalPages bounds the pages of one journal.
-	MaxJournalPages = 32
-	// maxPageBytes bounds the entries of a page, so that it fits into a message.
-	maxPageBytes = MaxPayload - 4<<10
+	MaxJournalPages = 64
+	// maxPageBytes bounds the entries of a page. It is below the size of a message, because a server
+	// may limit the bytes that a robot sends in a second.
+	maxPageBytes = 56 << 10
 	// maxTaskName bounds JournalEntry.Task: two names of objects.
 	maxTaskName = 2*253 + 1
 )
@@ -16,6 +20,8 @@ const (
 type Journal struct {
 	// Request is the number of the request.
 	Request uint64 `json:"request"`
+	// ReadAt is when the agent read its journal. Pages with different times do not belong together.
+	ReadAt time.Time `json:"readAt"`
 	// Page counts from 0, Pages is their number.
 	Page    int            `json:"page"`
 	Pages   int            `json:"pages"`
@@ -34,8 +40,8 @@ type JournalEntry struct {
 
 // SplitJournal returns the pages of a journal, at least one. Entries beyond MaxJournalPages are left
 // out, so the most important ones come first.
-func SplitJournal(request uint64, entries []JournalEntry) []Journal {
-	pages, size := []Journal{{Request: request, Entries: []JournalEntry{}}}, 0
+func SplitJournal(request uint64, readAt time.Time, entries []JournalEntry) []Journal {
+	pages, size := []Journal{{Request: request, ReadAt: readAt, Entries: []JournalEntry{}}}, 0
 	for _, e := range entries {
 		e.Task = TruncateText(e.Task, maxTaskName)
 		n := e.maxEncodedSize()
@@ -43,7 +49,7 @@ func SplitJournal(request uint64, entries []JournalEntry) []Journal {
 			if len(pages) == MaxJournalPages {
 				break
 			}
-			pages, size = append(pages, Journal{Request: request, Page: len(pages), Entries: []JournalEntry{}}), 0
+			pages, size = append(pages, Journal{Request: request, ReadAt: readAt, Page: len(pages), Entries: []JournalEntry{}}), 0
 		}
 		last := &pages[len(pages)-1]
 		last.Entries, size = append(last.Entries, e), size+n

@@ -3,6 +3,7 @@ package wire
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -20,7 +21,7 @@ func TestSplitJournal_PagesHoldEveryEntryInOrder(t *testing.T) {
 			}
 		}), 0, 300).Draw(t, "entries")
 
-		pages := SplitJournal(7, entries)
+		pages := SplitJournal(7, time.Unix(9, 0).UTC(), entries)
 		var got []JournalEntry
 		for i, p := range pages {
 			payload, err := Encode(Heartbeat{Journal: &p})
@@ -31,7 +32,7 @@ func TestSplitJournal_PagesHoldEveryEntryInOrder(t *testing.T) {
 			if err != nil || back.Journal.Validate() != nil {
 				t.Fatalf("page %d: %v, %v", i, err, back.Journal.Validate())
 			}
-			if back.Journal.Page != i || back.Journal.Pages != len(pages) || back.Journal.Request != 7 {
+			if !back.Journal.ReadAt.Equal(time.Unix(9, 0)) || back.Journal.Page != i || back.Journal.Pages != len(pages) || back.Journal.Request != 7 {
 				t.Fatalf("page %d is %d of %d for request %d", i, back.Journal.Page, back.Journal.Pages, back.Journal.Request)
 			}
 			got = append(got, back.Journal.Entries...)
@@ -52,7 +53,7 @@ func TestSplitJournal_IsBounded(t *testing.T) {
 	for i := range entries {
 		entries[i] = JournalEntry{UID: strings.Repeat("u", 36), Attempt: 1, State: ReportCompleted}
 	}
-	pages := SplitJournal(1, entries)
+	pages := SplitJournal(1, time.Time{}, entries)
 	if len(pages) != MaxJournalPages {
 		t.Fatalf("%d pages, want %d", len(pages), MaxJournalPages)
 	}

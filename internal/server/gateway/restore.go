@@ -58,7 +58,8 @@ type robotJournal struct {
 	askedAt   time.Time
 	pages     map[int]wire.Journal // received, and not read yet
 	read      map[int]bool
-	total     int      // pages; 0: unknown
+	total     int // pages; 0: unknown
+	readAt    time.Time
 	unknown   []string // running tasks that have no object
 	isDone    bool
 }
@@ -118,14 +119,18 @@ func (r *restoration) addPage(robotID string, page wire.Journal) {
 	if r.request == 0 || page.Request != r.request || j.isDone {
 		return
 	}
-	if j.total != page.Pages {
-		// Another answer: the journal has changed meanwhile. What was read stays read.
-		j.total, j.pages, j.read = page.Pages, map[int]wire.Journal{}, map[int]bool{}
+	if !j.isPartOf(page) { // of another agent, which was started since
+		j.total, j.readAt, j.pages, j.read = page.Pages, page.ReadAt, map[int]wire.Journal{}, map[int]bool{}
 	}
 	if !j.read[page.Page] {
 		j.pages[page.Page] = page
 		r.queue.Add(robotID)
 	}
+}
+
+// isPartOf reports whether a page belongs to the pages that have arrived.
+func (j *robotJournal) isPartOf(page wire.Journal) bool {
+	return j.total == page.Pages && j.readAt.Equal(page.ReadAt)
 }
 
 // nextPage returns a page to read.
@@ -143,7 +148,7 @@ func (r *restoration) finishPage(robotID string, page wire.Journal) (isLast bool
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j := r.journalLocked(robotID)
-	if j.total != page.Pages || j.isDone {
+	if !j.isPartOf(page) || j.isDone {
 		return false
 	}
 	delete(j.pages, page.Page)

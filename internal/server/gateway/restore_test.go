@@ -102,7 +102,7 @@ func (r *restoringGateway) receiveJournal(id string, entries ...wire.JournalEntr
 	if request == 0 {
 		r.t.Fatalf("%s was not asked for its journal: %+v", id, r.lists[id])
 	}
-	for _, page := range wire.SplitJournal(request, entries) {
+	for _, page := range wire.SplitJournal(request, r.at, entries) {
 		payload, err := wire.Encode(wire.Heartbeat{Journal: &page})
 		if err != nil {
 			r.t.Fatal(err)
@@ -247,6 +247,29 @@ func TestRestore_IgnoresAnswersToOthers(t *testing.T) {
 	r.readPages()
 	if r.passTime(10 * time.Second); r.isOpen() {
 		t.Error("open without the robot's whole journal")
+	}
+}
+
+// TestRestore_PagesOfTwoAgentsDoNotMix restarts the agent while it publishes: an entry may be on another page
+// of the second answer.
+func TestRestore_PagesOfTwoAgentsDoNotMix(t *testing.T) {
+	r := newRestoringGateway(t, []string{"r1"})
+	r.connect("r1")
+	r.passTime(time.Second)
+	for _, c := range []struct {
+		readAt time.Time
+		page   int
+		isDone bool
+	}{{clock, 0, false}, {clock.Add(time.Second), 1, false}, {clock.Add(time.Second), 1, false}, {clock.Add(time.Second), 0, true}} {
+		payload, err := wire.Encode(wire.Heartbeat{Journal: &wire.Journal{Request: r.restoration.request, ReadAt: c.readAt, Page: c.page, Pages: 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.receiveHeartbeat("r1", payload)
+		r.readPages()
+		if got := r.restoration.requestFor("r1") == 0; got != c.isDone {
+			t.Errorf("page %d read at %s: done %v", c.page, c.readAt, got)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func Create(ctx context.Context, o CreateOptions) (m Manifest, err error) {
 		return m, err
 	}
 	if lock != nil {
-		defer lock.Close()
+		defer func() { _ = lock.Close() }()
 	}
 	// Beside the file, so that it can be renamed, and that the directory has room for it.
 	spool, err := os.MkdirTemp(filepath.Dir(o.File), ".k8s4r-backup-") // mode 0700

@@ -46,7 +46,7 @@ func Restore(o RestoreOptions) (res Result, err error) {
 		return res, err
 	}
 	if old.dir != nil {
-		defer old.dir.Close()
+		defer func() { _ = old.dir.Close() }()
 	}
 	if err := os.MkdirAll(filepath.Dir(dataDir), 0o755); err != nil {
 		return res, fmt.Errorf("restore: %w", err)
@@ -60,7 +60,7 @@ func Restore(o RestoreOptions) (res Result, err error) {
 	if err != nil {
 		return res, errors.Join(err, os.RemoveAll(next))
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	if res, err = fillDir(next, old, o); err != nil {
 		return res, errors.Join(err, os.RemoveAll(next))
 	}

@@ -24,7 +24,10 @@ what they ran since the backup, and runs none of it again.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.File = args[0]
 			res, err := Restore(o)
-			return errors.Join(err, printResult(stdout, o, res, err))
+			if err != nil {
+				return err
+			}
+			return printResult(stdout, o, res)
 		},
 	}
 	f := cmd.Flags()
@@ -33,11 +36,8 @@ what they ran since the backup, and runs none of it again.`,
 	return cmd
 }
 
-// printResult says what was restored, and where the old directory is.
-func printResult(w io.Writer, o RestoreOptions, res Result, failed error) error {
-	if failed != nil {
-		return nil
-	}
+// printResult prints what was restored, and where the old directory is.
+func printResult(w io.Writer, o RestoreOptions, res Result) error {
 	_, err := fmt.Fprintf(w, "Restored the backup of %s to %s (epoch %d).\n", res.Manifest.CreatedAt.Format(time.RFC3339), o.DataDir, res.State.Epoch)
 	if res.MovedTo != "" {
 		_, more := fmt.Fprintf(w, "The data before is in %s. Delete it when you do not need it any more.\n", res.MovedTo)

@@ -10,12 +10,16 @@ import (
 
 // publishJournal publishes what this robot runs and has run, for a server that was restored from a
 // backup. A dispatch that waits for the end of an earlier attempt is dropped: it would start after
-// the journal was read, and the restored server sends what it needs again.
+// the journal was read, and the restored server sends what it needs again. A repeated request gets the
+// same pages: an entry of a newer journal may be on a page that the server has already.
 func (r *Runner) publishJournal(request uint64) {
-	for _, run := range r.live {
-		run.nextDispatch = nil
+	if len(r.published) == 0 || r.published[0].Request != request {
+		for _, run := range r.live {
+			run.nextDispatch = nil
+		}
+		r.published = wire.SplitJournal(request, r.now().UTC(), r.journalEntries())
 	}
-	r.journals.PublishJournal(wire.SplitJournal(request, r.journalEntries()))
+	r.journals.PublishJournal(r.published)
 }
 
 // journalEntries returns the live attempts, then the ended ones, the latest first. Attempts that

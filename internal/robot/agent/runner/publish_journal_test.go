@@ -2,6 +2,7 @@ package runner
 
 import (
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
@@ -49,6 +50,13 @@ func TestTaskList_OfRestoredServerStopsNothing(t *testing.T) {
 		if e != want[i] {
 			t.Errorf("entry %d: %+v, want %+v", i, e, want[i])
 		}
+	}
+
+	before := published.pages
+	must(t, j.Append(journal.Record{Kind: journal.Ended, UID: "newest", Attempt: 1, Status: &wire.Status{TaskUID: "newest", Attempt: 1, State: wire.ReportCompleted}}))
+	r.handleTaskList(&plan{}, wire.TaskList{RobotUID: "uid", Epoch: 1_000_000, JournalRequest: 42})
+	if !reflect.DeepEqual(published.pages, before) {
+		t.Errorf("the repeated request got %+v, want the pages of the first", published.pages)
 	}
 
 	r.handleTaskList(&plan{}, wire.TaskList{RobotUID: "uid", Epoch: 1_000_001})

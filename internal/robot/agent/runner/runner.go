@@ -127,6 +127,7 @@ type Runner struct {
 	live          map[string]*run // by the task's UID
 	byShim        map[*supervisor.Shim]*run
 	newestList    robotEpoch
+	published     []wire.Journal // the answer to the last request for the journal
 	stopping      bool
 	sharedSweptAt time.Time
 }
