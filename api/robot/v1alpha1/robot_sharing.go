@@ -31,9 +31,9 @@ func (r *Robot) UserNamespaces() []string {
 }
 
 // CompareAge orders Robots with the same id. The first one is used: the older one, or if both
-// were created in the same second, the one whose namespace sorts first.
+// were created in the same second, the one with the lower UID, which no user can choose.
 func (r *Robot) CompareAge(other *Robot) int {
-	return cmp.Or(r.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(r.Namespace, other.Namespace))
+	return cmp.Or(r.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(r.UID, other.UID))
 }
 
 // NamespaceOfRobot returns the namespace of the Robot of an attempt: the one recorded in the

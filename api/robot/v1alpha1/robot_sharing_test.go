@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestWhomARobotServes(t *testing.T) {
@@ -24,14 +25,21 @@ func TestWhomARobotServes(t *testing.T) {
 	}
 }
 
-func TestWhichRobotOfAnIDCounts(t *testing.T) {
-	at := func(namespace string, second int) *Robot {
-		return &Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, CreationTimestamp: metav1.NewTime(time.Unix(int64(second), 0))}}
+func TestRobot_CompareAge(t *testing.T) {
+	robot := func(namespace, uid string, second int) *Robot {
+		return &Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(int64(second), 0))}}
 	}
-	if at("z", 1).CompareAge(at("a", 2)) >= 0 || at("a", 2).CompareAge(at("z", 1)) <= 0 {
-		t.Error("the younger counts")
-	}
-	if at("a", 1).CompareAge(at("b", 1)) >= 0 || at("b", 1).CompareAge(at("a", 1)) <= 0 {
-		t.Error("of two of one second the later name counts")
+	for _, c := range []struct {
+		name          string
+		first, second *Robot
+	}{
+		{"the older one, whatever its UID", robot("z", "2", 1), robot("a", "1", 2)},
+		{"of one second the lower UID, whatever the namespace", robot("z", "1", 1), robot("a", "2", 1)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.first.CompareAge(c.second) >= 0 || c.second.CompareAge(c.first) <= 0 {
+				t.Errorf("compare %d and %d", c.first.CompareAge(c.second), c.second.CompareAge(c.first))
+			}
+		})
 	}
 }

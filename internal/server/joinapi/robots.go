@@ -29,7 +29,7 @@ func (h *Handler) findRobot(ctx context.Context, id string) (*robotv1.Robot, err
 	var first *robotv1.Robot
 	for i := range list.Items {
 		r := &list.Items[i]
-		if r.Spec.RobotID == id && (first == nil || r.CreationTimestamp.Before(&first.CreationTimestamp)) {
+		if r.Spec.RobotID == id && (first == nil || r.CompareAge(first) < 0) {
 			first = r
 		}
 	}
