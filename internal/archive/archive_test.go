@@ -89,6 +89,8 @@ func TestArchive(t *testing.T) {
 		{"pages follow each other without gap or repetition", pages},
 		{"an unknown cursor is rejected", cursors},
 		{"namespaces that a reader may not see are not there", scoped},
+		{"the next namespace of a name does not have the rows of the one before", namespacesOfOneName},
+		{"rows without a namespace's UID are bound to the namespace that existed then", bindsOldRows},
 		{"what ran on a robot between two times", ranOn},
 		{"which tasks fail most", mostFailing},
 		{"how long steps take", stepTimes},
@@ -127,7 +129,7 @@ func open(t *testing.T, address string) *suite {
 func task(name string, changes ...func(*archive.Object)) archive.Object {
 	code := int64(0)
 	o := archive.Object{
-		Kind: archive.Task, Namespace: "hall", Name: name, UID: "uid-" + name, Version: 10, Owner: "uid-group", Template: "inspect", Step: "cameras/shoot",
+		Kind: archive.Task, Namespace: "hall", NamespaceUID: "ns-hall", Name: name, UID: "uid-" + name, Version: 10, Owner: "uid-group", Template: "inspect", Step: "cameras/shoot",
 		Robot: "r1", Phase: "completed", Reason: "Exited", Changed: noon.Add(time.Minute), Outcome: archive.Succeeded,
 		Created: noon.Add(-time.Minute), Started: noon, Finished: noon.Add(time.Minute), Labels: map[string]string{"job": "inspect-1", "taskindex": "0"},
 		Attempts: []archive.Attempt{{
@@ -171,7 +173,16 @@ func of(template, step string) func(*archive.Object) {
 	return func(o *archive.Object) { o.Template, o.Step = template, step }
 }
 func in(namespace string) func(*archive.Object) {
-	return func(o *archive.Object) { o.Namespace = namespace }
+	return func(o *archive.Object) { o.Namespace, o.NamespaceUID = namespace, "ns-"+namespace }
+}
+
+// visible returns the namespaces with the UIDs that in gives them.
+func visible(names ...string) []archive.Namespace {
+	all := []archive.Namespace{}
+	for _, name := range names {
+		all = append(all, archive.Namespace{Name: name, UID: "ns-" + name})
+	}
+	return all
 }
 
 func asJSON(t testing.TB, v any) string {
@@ -192,12 +203,12 @@ func comesBack(s *suite) {
 	if got := s.get("uid-t1"); asJSON(s, got) != asJSON(s, want) {
 		s.Errorf("it is\n%s\nwant\n%s", asJSON(s, got), asJSON(s, want))
 	}
-	if got, err := s.FindByName(s.ctx, archive.Task, "hall", "t1"); err != nil || got.UID != want.UID {
+	if got, err := s.FindByName(s.ctx, nil, archive.Task, "hall", "t1"); err != nil || got.UID != want.UID {
 		s.Errorf("by name it is %q, %v", got.UID, err)
 	}
 	for _, missing := range []func() error{
 		func() error { _, err := s.GetByUID(s.ctx, nil, "unknown"); return err },
-		func() error { _, err := s.FindByName(s.ctx, archive.Job, "hall", "t1"); return err },
+		func() error { _, err := s.FindByName(s.ctx, nil, archive.Job, "hall", "t1"); return err },
 	} {
 		if err := missing(); !errors.Is(err, archive.ErrNotFound) {
 			s.Errorf("what is not there gives %v", err)
@@ -344,8 +355,8 @@ func filters(s *suite) {
 		task("t1", ran(noon, time.Second)),
 		task("t2", ran(noon.Add(time.Hour), time.Second), fails, on("r2"), of("weld", "arm/join")),
 		task("t3", ran(noon.Add(2*time.Hour), time.Second), in("yard")),
-		archive.Object{Kind: archive.Job, Namespace: "hall", Name: "t1", UID: "job", Version: 1, Created: noon.Add(3 * time.Hour), Phase: "running", Labels: map[string]string{"job": "it's", "x": "y"}},
-		archive.Object{Kind: archive.Robot, Namespace: "hall", Name: "r1", UID: "robot", Version: 1, Created: noon.Add(4 * time.Hour), Phase: "Online", Robot: "r1"},
+		archive.Object{Kind: archive.Job, Namespace: "hall", NamespaceUID: "ns-hall", Name: "t1", UID: "job", Version: 1, Created: noon.Add(3 * time.Hour), Phase: "running", Labels: map[string]string{"job": "it's", "x": "y"}},
+		archive.Object{Kind: archive.Robot, Namespace: "hall", NamespaceUID: "ns-hall", Name: "r1", UID: "robot", Version: 1, Created: noon.Add(4 * time.Hour), Phase: "Online", Robot: "r1"},
 	)
 	for _, c := range []struct {
 		name string
@@ -356,9 +367,9 @@ func filters(s *suite) {
 		{"a kind", archive.Filter{Kind: archive.Task}, "t3 t2 t1"},
 		{"a name", archive.Filter{Name: "t1"}, "t1 t1"},
 		{"a name and a kind", archive.Filter{Name: "t1", Kind: archive.Job}, "t1"},
-		{"a namespace", archive.Filter{Namespaces: []string{"yard"}}, "t3"},
-		{"two namespaces", archive.Filter{Namespaces: []string{"yard", "hall"}}, "r1 t1 t3 t2 t1"},
-		{"no namespace", archive.Filter{Namespaces: []string{}}, ""},
+		{"a namespace", archive.Filter{Namespaces: visible("yard")}, "t3"},
+		{"two namespaces", archive.Filter{Namespaces: visible("yard", "hall")}, "r1 t1 t3 t2 t1"},
+		{"no namespace", archive.Filter{Namespaces: visible()}, ""},
 		{"a phase", archive.Filter{Phase: "failed"}, "t2"},
 		{"an outcome", archive.Filter{Outcome: archive.Succeeded}, "t3 t1"},
 		{"a template", archive.Filter{Template: "weld"}, "t2"},
@@ -428,9 +439,73 @@ func cursors(s *suite) {
 	}
 }
 
+// namespacesOfOneName records a task before its namespace is deleted and one in the namespace that
+// was created then, and one of an unknown namespace.
+func namespacesOfOneName(s *suite) {
+	second := func(o *archive.Object) { o.NamespaceUID = "ns-hall-2" }
+	unknown := func(o *archive.Object) { o.NamespaceUID = "" }
+	s.record(task("t1"), task("t2", second), task("t3", unknown), task("t4", in("yard")))
+	s.record(task("t1", version(11), second)) // an object never changes its namespace
+	for _, c := range []struct {
+		name string
+		in   []archive.Namespace
+		want string
+	}{
+		{"all", nil, "t4 t3 t2 t1"},
+		{"the first", visible("hall"), "t1"},
+		{"the second", []archive.Namespace{{Name: "hall", UID: "ns-hall-2"}}, "t2"},
+		{"one without a UID", []archive.Namespace{{Name: "hall"}}, ""},
+		{"one with the UID of another", []archive.Namespace{{Name: "hall", UID: "ns-yard"}}, ""},
+		{"two", visible("hall", "yard"), "t4 t1"},
+		{"more than have a statement each", append(visible("hall", "yard"), make([]archive.Namespace, 20)...), "t4 t1"},
+	} {
+		if got := s.list(archive.Filter{Namespaces: c.in}); got != c.want {
+			s.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Namespaces: c.in})
+		if want := len(strings.Fields(c.want)); err != nil || len(p.Items) != want {
+			s.Errorf("%s: %d attempts, want %d, %v", c.name, len(p.Items), want, err)
+		}
+		_, of, err := s.StepTimes(s.ctx, archive.Task, archive.Span{Namespaces: c.in})
+		if want := len(strings.Fields(c.want)); err != nil || of.Runs != want {
+			s.Errorf("%s: times of %d runs, want %d, %v", c.name, of.Runs, want, err)
+		}
+	}
+	if got := s.list(archive.Filter{Namespace: "hall"}); got != "t3 t2 t1" {
+		s.Errorf("all of the name: %s", got)
+	}
+	if o, err := s.FindByName(s.ctx, visible("hall"), archive.Task, "hall", "t2"); !errors.Is(err, archive.ErrNotFound) {
+		s.Errorf("by name: %s, %v", o.UID, err)
+	}
+	if o, err := s.GetByUID(s.ctx, visible("hall"), "uid-t3"); !errors.Is(err, archive.ErrNotFound) {
+		s.Errorf("by UID: %s, %v", o.UID, err)
+	}
+}
+
+// bindsOldRows has rows that a program before format 11 has recorded.
+func bindsOldRows(s *suite) {
+	old := func(o *archive.Object) { o.NamespaceUID = "" }
+	s.record(task("t1", old, ran(noon, time.Second)), task("t2", old, ran(noon.Add(time.Hour), time.Second)), task("t3", old, in("yard"), old))
+	names, err := s.ListUnboundNamespaces(s.ctx)
+	if err != nil || !slices.Equal(names, []string{"hall", "yard"}) {
+		s.Errorf("unbound %v, %v", names, err)
+	}
+	hall := visible("hall")
+	if err := s.BindNamespace(s.ctx, hall[0], noon.Add(time.Minute)); err != nil {
+		s.Fatal(err)
+	}
+	if got := s.list(archive.Filter{Namespaces: hall}); got != "t2" {
+		s.Errorf("the namespace has %s; t1 is older than it", got)
+	}
+	p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Namespaces: hall})
+	if err != nil || len(p.Items) != 1 || p.Items[0].Task != "t2" {
+		s.Errorf("attempts %+v, %v", p.Items, err)
+	}
+}
+
 func scoped(s *suite) {
 	s.record(task("t1", fails), task("t2", in("yard"), fails), task("t3", in("yard")))
-	none, yard := []string{}, []string{"yard"}
+	none, yard := visible(), visible("yard")
 	if _, err := s.GetByUID(s.ctx, yard, "uid-t1"); !errors.Is(err, archive.ErrNotFound) {
 		s.Errorf("get: %v", err)
 	}
@@ -438,9 +513,9 @@ func scoped(s *suite) {
 		s.Errorf("get: %v", err)
 	}
 	for _, c := range []struct {
-		namespaces      []string
+		namespaces      []archive.Namespace
 		ran, failed, ok int
-	}{{nil, 3, 2, 1}, {yard, 2, 1, 1}, {none, 0, 0, 0}, {[]string{"hall"}, 1, 1, 0}} {
+	}{{nil, 3, 2, 1}, {yard, 2, 1, 1}, {none, 0, 0, 0}, {visible("hall"), 1, 1, 0}} {
 		p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Namespaces: c.namespaces})
 		if err != nil || len(p.Items) != c.ran {
 			s.Errorf("%v: ran %d, %v", c.namespaces, len(p.Items), err)
@@ -572,7 +647,7 @@ func samples(s *suite) {
 		if n%2 == 0 {
 			namespace = "yard"
 		}
-		t := task(fmt.Sprint("t", n), ran(noon.Add(time.Duration(n)*time.Minute), time.Second), func(o *archive.Object) { o.Namespace = namespace })
+		t := task(fmt.Sprint("t", n), ran(noon.Add(time.Duration(n)*time.Minute), time.Second), in(namespace))
 		if n < 100 {
 			fails(&t)
 		}
@@ -586,8 +661,8 @@ func samples(s *suite) {
 		attempts      archive.Sample
 	}{
 		{"all", archive.Span{}, 50, 100, archive.Sample{Runs: counted, Since: end(50)}},
-		{"of two namespaces", archive.Span{Namespaces: []string{"hall", "yard"}}, 50, 100, archive.Sample{Runs: counted, Since: end(50)}},
-		{"of one", archive.Span{Namespaces: []string{"hall"}}, 50, 50, archive.Sample{Runs: 100}},
+		{"of two namespaces", archive.Span{Namespaces: visible("hall", "yard")}, 50, 100, archive.Sample{Runs: counted, Since: end(50)}},
+		{"of one", archive.Span{Namespaces: visible("hall")}, 50, 50, archive.Sample{Runs: 100}},
 		{"a while ago", archive.Span{Until: end(120)}, 100, 20, archive.Sample{Runs: 120}},
 	} {
 		failures, of, err := s.MostFailing(s.ctx, c.in)

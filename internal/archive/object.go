@@ -37,8 +37,11 @@ const (
 type Object struct {
 	Kind      Kind
 	Namespace string
-	Name      string
-	UID       string
+	// NamespaceUID is the UID of the namespace. Empty: unknown, and only callers that may see all
+	// namespaces see the object.
+	NamespaceUID string
+	Name         string
+	UID          string
 	// Version is the resourceVersion, which increases with each write of the object.
 	Version int64
 	// Owner is the UID of the object's controller. Empty: it has none.

@@ -23,8 +23,10 @@ type Page[T any] struct {
 // Filter selects objects. Its zero value selects all.
 type Filter struct {
 	// Namespaces that the caller may see. Nil: all; empty: none.
-	Namespaces []string
-	Kind       Kind
+	Namespaces []Namespace
+	// Namespace selects those of the name. Empty: any.
+	Namespace string
+	Kind      Kind
 	Name       string
 	// Prefix of the name.
 	Prefix string
@@ -45,7 +47,7 @@ type Filter struct {
 }
 
 const objectColumns = `o.uid, o.kind, o.namespace, o.name, o.version, o.owner_uid, o.template, o.step, o.robot, o.phase, o.reason, o.outcome,
-	o.created_at, o.started_at, o.finished_at, o.deleted_at`
+	o.created_at, o.started_at, o.finished_at, o.deleted_at, o.namespace_uid`
 
 // List returns objects without their manifests, labels and attempts, the last created first.
 func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
@@ -68,13 +70,14 @@ func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
 }
 
 // listNamespaces returns up to most objects of the namespaces that meet the conditions.
-func (s *Store) listNamespaces(ctx context.Context, w where, f *Filter, namespaces []string, most int) ([]Object, error) {
+func (s *Store) listNamespaces(ctx context.Context, w where, f *Filter, namespaces []Namespace, most int) ([]Object, error) {
 	order := "o.created_at"
 	if w.opaque {
 		order = "o.created_at + 0"
 	}
 	w.requireEqual("o.kind", string(f.Kind))
-	w.requireOneOf("o.namespace", namespaces)
+	w.requireNamespaces("o.", namespaces)
+	w.requireEqual("o.namespace", f.Namespace)
 	w.requireEqual("o.name", f.Name)
 	w.requireEqual("o.owner_uid", f.Owner)
 	w.requireEqual("o.phase", f.Phase)
@@ -136,19 +139,20 @@ func CursorAfter(created time.Time, uid string) string { return encodeCursor(cre
 
 // GetByUID returns an object with everything that is kept of it. Namespaces are those that the
 // caller may see: nil is all. An object in another namespace is ErrNotFound.
-func (s *Store) GetByUID(ctx context.Context, namespaces []string, uid string) (Object, error) {
+func (s *Store) GetByUID(ctx context.Context, namespaces []Namespace, uid string) (Object, error) {
 	var w where
 	w.addTerm("o.uid = ?", uid)
-	w.requireOneOf("o.namespace", namespaces)
+	w.requireNamespaces("o.", namespaces)
 	return s.queryOne(ctx, w.String(), w.args)
 }
 
 // FindByName returns the object that has the name, or had it last, with everything that is kept
-// of it.
-func (s *Store) FindByName(ctx context.Context, kind Kind, namespace, name string) (Object, error) {
+// of it. Namespaces are those that the caller may see: nil is all.
+func (s *Store) FindByName(ctx context.Context, namespaces []Namespace, kind Kind, namespace, name string) (Object, error) {
 	var w where
 	w.addTerm("o.name = ?", name)
 	w.opaque = true
+	w.requireNamespaces("o.", namespaces)
 	w.requireEqual("o.kind", string(kind))
 	w.requireEqual("o.namespace", namespace)
 	return s.queryOne(ctx, w.String()+" ORDER BY o.created_at + 0 DESC, o.uid DESC LIMIT 1", w.args)
@@ -208,7 +212,9 @@ func (s *Store) ListTransitions(ctx context.Context, uid string) ([]Transition, 
 // RobotHistory selects what ran on a robot.
 type RobotHistory struct {
 	// Namespaces that the caller may see. Nil: all; empty: none.
-	Namespaces []string
+	Namespaces []Namespace
+	// Namespace selects tasks in those of the name. Empty: any.
+	Namespace string
 	// Robot by its id.
 	Robot string
 	// Since and Until bound the time: attempts that ran at any moment of [Since, Until). Zero: no
@@ -225,7 +231,8 @@ func (s *Store) ListRobotAttempts(ctx context.Context, h RobotHistory) (Page[Att
 	var w where
 	w.addTerm("robot = ?", h.Robot)
 	w.addTerm("started_at IS NOT NULL")
-	w.requireOneOf("namespace", h.Namespaces)
+	w.requireNamespaces("", h.Namespaces)
+	w.requireEqual("namespace", h.Namespace)
 	if !h.Until.IsZero() {
 		w.addTerm("started_at < ?", h.Until.UnixMicro())
 	}
@@ -292,7 +299,7 @@ func scanColumns(rows *sql.Rows, more ...any) (Object, error) {
 	var started, finished, deleted sql.NullInt64
 	err := rows.Scan(append([]any{
 		&o.UID, &o.Kind, &o.Namespace, &o.Name, &o.Version, &o.Owner, &o.Template, &o.Step, &o.Robot, &o.Phase, &o.Reason, &o.Outcome,
-		&created, &started, &finished, &deleted,
+		&created, &started, &finished, &deleted, &o.NamespaceUID,
 	}, more...)...)
 	o.Created, o.Started, o.Finished, o.Deleted = time.UnixMicro(created).UTC(), timeOf(started), timeOf(finished), timeOf(deleted)
 	return o, err

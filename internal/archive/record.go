@@ -54,7 +54,7 @@ func (s *Store) recordObject(ctx context.Context, q *sqldb.Queries, o *Object) e
 		Uid: o.UID, Kind: string(o.Kind), Namespace: o.Namespace, Name: o.Name, Version: o.Version, OwnerUid: o.Owner,
 		Template: o.Template, Step: o.Step, Robot: o.Robot, Phase: o.Phase, Reason: validText(o.Reason), Outcome: string(o.Outcome),
 		CreatedAt: o.Created.UnixMicro(), StartedAt: nullMicros(o.Started), FinishedAt: nullMicros(o.Finished), EndedAt: nullMicros(o.Finished),
-		Bytes: o.storedBytes(), Manifest: string(o.Manifest),
+		Bytes: o.storedBytes(), Manifest: string(o.Manifest), NamespaceUid: o.NamespaceUID,
 	})
 	if err != nil || written == 0 {
 		return err
@@ -98,7 +98,7 @@ func putLabels(ctx context.Context, q *sqldb.Queries, o *Object) error {
 func attemptRow(o *Object, a *Attempt) sqldb.PutAttemptParams {
 	row := sqldb.PutAttemptParams{
 		TaskUid: o.UID, Attempt: a.Number, Namespace: o.Namespace, Task: o.Name, Job: a.Job, Template: o.Template, Step: o.Step,
-		Robot: a.Robot, State: a.State, Reason: validText(a.Reason), Signal: a.Signal, StartedAt: nullMicros(a.Started), FinishedAt: nullMicros(a.Finished), Log: a.Log,
+		Robot: a.Robot, State: a.State, Reason: validText(a.Reason), Signal: a.Signal, StartedAt: nullMicros(a.Started), FinishedAt: nullMicros(a.Finished), Log: a.Log, NamespaceUid: o.NamespaceUID,
 	}
 	if a.Failed {
 		row.Failed = 1

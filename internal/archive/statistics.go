@@ -15,7 +15,9 @@ const MaxRuns = 10_000
 // Span chooses what statistics are made of.
 type Span struct {
 	// Namespaces that the reader may see. Nil: all; empty: none.
-	Namespaces []string
+	Namespaces []Namespace
+	// Namespace selects those of the name. Empty: any.
+	Namespace string
 	// Template of the objects. Empty: any.
 	Template string
 	// Since and Until bound when they ended: [Since, Until). Zero: no bound.
@@ -130,7 +132,8 @@ func (s *Store) queryRuns(ctx context.Context, what, from string, p Span, choose
 	for _, namespaces := range groupNamespaces(p.Namespaces) {
 		var w where
 		choose(&w)
-		w.requireOneOf("namespace", namespaces)
+		w.requireNamespaces("", namespaces)
+		w.requireEqual("namespace", p.Namespace)
 		w.requireEqual("template", p.Template)
 		w.addTerm("finished_at IS NOT NULL")
 		w.requireTime("finished_at", p.Since, p.Until)

@@ -85,9 +85,9 @@ const maxSeparate = 16
 
 // groupNamespaces returns the namespaces of each statement. An index has the objects of one
 // namespace in order; for several at once the database would sort all of them.
-func groupNamespaces(namespaces []string) [][]string {
+func groupNamespaces(namespaces []Namespace) [][]Namespace {
 	if len(namespaces) < 2 || len(namespaces) > maxSeparate {
-		return [][]string{namespaces}
+		return [][]Namespace{namespaces}
 	}
 	return slices.Collect(slices.Chunk(namespaces, 1))
 }

@@ -103,7 +103,10 @@ func (s *Server) newArchiveFilter(ctx context.Context, in *listIn, sees scope) (
 	if err != nil {
 		return archive.Filter{}, err
 	}
-	f := archive.Filter{Namespaces: sees.archiveNamespaces(), Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
+	f := archive.Filter{Namespace: in.Namespace, Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
+	if f.Namespaces, err = s.findPastScope(ctx, "list", in.Kind, sees); err != nil {
+		return f, err
+	}
 	if len(in.State) > 0 {
 		f.Phase = in.State[0]
 	}
@@ -127,7 +130,7 @@ func (s *Server) newArchiveFilter(ctx context.Context, in *listIn, sees scope) (
 		f.Cursor = archive.CursorAfter(last.Created.Time, last.UID)
 	}
 	if in.Flow != "" {
-		f.Owner, err = s.findFlowUID(ctx, in.Namespace, in.Flow)
+		f.Owner, err = s.findFlowUID(ctx, f.Namespaces, in.Namespace, in.Flow)
 	}
 	return f, err
 }
@@ -165,12 +168,12 @@ func (in *listIn) checkArchiveOwners(k row.Kind, no func(string, ...any) error) 
 	return nil
 }
 
-// findFlowUID returns the UID of a live or archived flow.
-func (s *Server) findFlowUID(ctx context.Context, namespace, name string) (string, error) {
+// findFlowUID returns the UID of a live flow, or of an archived one in the namespaces.
+func (s *Server) findFlowUID(ctx context.Context, namespaces []archive.Namespace, namespace, name string) (string, error) {
 	if i := s.store.Get(row.JobFlows, namespace, name); i != nil {
 		return i.Row.UID, nil
 	}
-	o, err := s.archive.FindByName(ctx, archive.JobFlow, namespace, name)
+	o, err := s.archive.FindByName(ctx, namespaces, archive.JobFlow, namespace, name)
 	if errors.Is(err, archive.ErrNotFound) {
 		return "", apierrors.NewNotFound(kinds[row.JobFlows].version.WithResource("jobflows").GroupResource(), name)
 	}

@@ -137,14 +137,6 @@ func (s scope) includes(namespace string) bool {
 	return ok
 }
 
-// archiveNamespaces returns the scope as a filter of the archive, where nil means all namespaces.
-func (s scope) archiveNamespaces() []string {
-	if s.all {
-		return nil
-	}
-	return append([]string{}, s.names...)
-}
-
 // findScope returns the namespaces in which the caller may list a kind. If namespace is not
 // empty, it returns that namespace alone, or a Forbidden error.
 func (s *Server) findScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {

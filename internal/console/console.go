@@ -100,7 +100,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		return nil, fmt.Errorf("--public-url: %w", err)
 	}
 	server := NewServer(Parts{
-		API: api, Store: c.store, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
+		API: api, Store: c.store, Gate: access.New(own, own), Live: own, Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
 		Secret: secret, PublicURL: public,
 		FindLogs: func(ctx context.Context) (serveraddr.Address, error) { return serveraddr.FindAddress(ctx, own) },
 	})

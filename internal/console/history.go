@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -103,7 +104,7 @@ func (s *Server) getRobotHistory(ctx context.Context, in *robotHistoryIn) (*atte
 	if err != nil {
 		return nil, err
 	}
-	h := archive.RobotHistory{Namespaces: sees.archiveNamespaces(), Robot: in.Robot, Limit: in.Limit, Cursor: in.Continue}
+	h := archive.RobotHistory{Namespaces: sees, Namespace: in.Namespace, Robot: in.Robot, Limit: in.Limit, Cursor: in.Continue}
 	if h.Since, err = parseTime("since", in.Since); err != nil {
 		return nil, err
 	}
@@ -122,15 +123,19 @@ func (s *Server) getRobotHistory(ctx context.Context, in *robotHistoryIn) (*atte
 }
 
 // archiveScope returns the caller's scope in the archive, or errNoArchive.
-func (s *Server) archiveScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {
+func (s *Server) archiveScope(ctx context.Context, k row.Kind, namespace string) ([]archive.Namespace, error) {
 	if s.archive == nil {
-		return scope{}, errNoArchive
+		return nil, errNoArchive
 	}
-	return s.findScope(ctx, k, namespace)
+	sees, err := s.findScope(ctx, k, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return s.findPastScope(ctx, "list", k, sees)
 }
 
-func (in *spanIn) toArchiveSpan(sees scope) (p archive.Span, err error) {
-	p = archive.Span{Namespaces: sees.archiveNamespaces(), Template: in.Template, Limit: in.Limit}
+func (in *spanIn) toArchiveSpan(sees []archive.Namespace) (p archive.Span, err error) {
+	p = archive.Span{Namespaces: sees, Namespace: in.Namespace, Template: in.Template, Limit: in.Limit}
 	if p.Since, err = parseTime("since", in.Since); err != nil {
 		return p, err
 	}
@@ -180,7 +185,7 @@ func (s *Server) listTransitions(ctx context.Context, in *transitionsIn) (*trans
 	o, err := s.archive.GetByUID(ctx, nil, in.UID)
 	if err == nil {
 		// Check access before the response differs: even the existence of a UID is confidential.
-		err = s.requireAccess(ctx, "get", rowKind(o.Kind), o.Namespace, o.Name)
+		err = s.requirePastAccess(ctx, &o)
 	}
 	if err != nil {
 		s.log.V(1).Info("Rejected a request for transitions", "uid", in.UID, "reason", err.Error())
@@ -192,4 +197,17 @@ func (s *Server) listTransitions(ctx context.Context, in *transitionsIn) (*trans
 		out.Items = append(out.Items, transition{metav1.NewMicroTime(t.At), t.From, t.To, t.Reason})
 	}
 	return out, err
+}
+
+// requirePastAccess returns an error unless the caller may get the archived object.
+func (s *Server) requirePastAccess(ctx context.Context, o *archive.Object) error {
+	k := rowKind(o.Kind)
+	if err := s.requireAccess(ctx, "get", k, o.Namespace, o.Name); err != nil {
+		return err
+	}
+	sees, err := s.findPastScope(ctx, "get", k, scope{names: []string{o.Namespace}})
+	if err == nil && !canSeePast(sees, o) {
+		err = fmt.Errorf("%s/%s is of an earlier namespace of that name", o.Namespace, o.Name)
+	}
+	return err
 }

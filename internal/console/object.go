@@ -107,14 +107,17 @@ func (s *Server) readArchived(ctx context.Context, in *nameIn) (*archive.Object,
 	if s.archive == nil || is.archived == "" {
 		return nil, missing
 	}
-	var o archive.Object
-	var err error
-	if in.UID != "" {
-		o, err = s.archive.GetByUID(ctx, []string{in.Namespace}, in.UID)
-	} else {
-		o, err = s.archive.FindByName(ctx, is.archived, in.Namespace, in.Name)
+	sees, err := s.findPastScope(ctx, "get", in.Kind, scope{names: []string{in.Namespace}})
+	if err != nil {
+		return nil, err
 	}
-	if errors.Is(err, archive.ErrNotFound) || err == nil && (o.Name != in.Name || o.Kind != is.archived) {
+	var o archive.Object
+	if in.UID != "" {
+		o, err = s.archive.GetByUID(ctx, sees, in.UID)
+	} else {
+		o, err = s.archive.FindByName(ctx, sees, is.archived, in.Namespace, in.Name)
+	}
+	if errors.Is(err, archive.ErrNotFound) || err == nil && (o.Namespace != in.Namespace || o.Name != in.Name || o.Kind != is.archived) {
 		return nil, missing
 	}
 	return &o, err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/console/row"
@@ -39,6 +40,8 @@ type Parts struct {
 	API   *rest.Config
 	Store Store
 	Gate  Gate
+	// Live reads namespaces from the API server with the console's own credentials.
+	Live client.Reader
 	// Archive of ended objects. If nil, there is no archive.
 	Archive *archive.Store
 	// Codes are the one-time codes for signing in.
@@ -61,6 +64,7 @@ type Server struct {
 	api       *rest.Config
 	store     Store
 	gate      Gate
+	live      client.Reader
 	archive   *archive.Store
 	codes     *Codes
 	secret    func() ([]byte, error)
@@ -79,7 +83,7 @@ type Server struct {
 func NewServer(p Parts) *Server {
 	scheme := NewScheme()
 	return &Server{
-		api: p.API, store: p.Store, gate: p.Gate, archive: p.Archive, codes: p.Codes, secret: p.Secret, publicURL: p.PublicURL,
+		api: p.API, store: p.Store, gate: p.Gate, live: p.Live, archive: p.Archive, codes: p.Codes, secret: p.Secret, publicURL: p.PublicURL,
 		findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
 		metrics: newMetrics(), scheme: scheme, mapper: newRESTMapper(scheme),
 	}

@@ -127,7 +127,7 @@ const maxArchivedTasks = 2000
 // addArchivedChildren adds the archived tasks of an object. Pods are not archived; their vcjob is shown
 // instead.
 func (s *Server) addArchivedChildren(ctx context.Context, o *archive.Object, l lanes) error {
-	f := archive.Filter{Namespaces: []string{o.Namespace}, Owner: o.UID, Limit: archive.MaxLimit}
+	f := archive.Filter{Namespace: o.Namespace, Owner: o.UID, Limit: archive.MaxLimit}
 	for seen := 0; seen < maxArchivedTasks; {
 		p, err := s.archive.List(ctx, f)
 		if err != nil {
@@ -156,7 +156,7 @@ func (s *Server) addArchivedPart(ctx context.Context, o *archive.Object, l lanes
 	if o.Kind != archive.Task {
 		return s.addArchivedChildren(ctx, o, l)
 	}
-	whole, err := s.archive.GetByUID(ctx, []string{o.Namespace}, o.UID)
+	whole, err := s.archive.GetByUID(ctx, nil, o.UID)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,14 @@ func (h *history) find(f archive.Filter) []archive.Object {
 	return p.Items
 }
 
+// namespaces returns the namespace of the test as it exists now.
+func (h *history) namespaces() []archive.Namespace {
+	h.Helper()
+	var ns corev1.Namespace
+	h.must(h.Get(h.Context(), client.ObjectKey{Name: h.name}, &ns))
+	return []archive.Namespace{{Name: ns.Name, UID: string(ns.UID)}}
+}
+
 func historyAt(t *testing.T, address string) *archive.Store {
 	t.Helper()
 	store, err := archive.Open(address)
@@ -65,6 +73,7 @@ func TestArchive(t *testing.T) {
 		{"a ttl that is set after the end deletes the job", takesALateTTL},
 		{"a requeued job is archived again before it is deleted", archivesTheSecondEnd},
 		{"a job that is deleted while running is archived with its last state", archivesWhatIsDeleted},
+		{"the next namespace of that name does not get the rows", bindsRowsToNamespace},
 		{"changes of a robot are archived, heartbeats are not", archivesRobots},
 		{"a flow and its jobs are deleted once all are archived", archivesAFlow},
 		{"a pod job is marked by an annotation and deleted after its ttl", archivesPods},
@@ -187,7 +196,7 @@ func archivesTheSecondEnd(h *history) {
 	}))
 	uid, end := string(first.UID), first.Status.CompletedAt.Time
 	h.awaitGone(first)
-	tasks := h.find(archive.Filter{Kind: archive.Task, Namespaces: []string{h.name}})
+	tasks := h.find(archive.Filter{Kind: archive.Task, Namespaces: h.namespaces()})
 	o, err := h.store.GetByUID(h.Context(), nil, uid)
 	if err != nil || o.Outcome != archive.Succeeded || !o.Finished.After(end) || len(tasks) != 1 {
 		h.Fatalf("the job %+v, %d tasks, %v", o, len(tasks), err)
@@ -206,7 +215,7 @@ func archivesWhatIsDeleted(h *history) {
 	h.must(h.Delete(h.Context(), j))
 	testkit.EventuallyNoError(h, waitTimeout, "the archive has both", func() error {
 		for _, f := range []archive.Filter{{Kind: archive.Job, Name: "j"}, {Kind: archive.Task, Name: "j-g-0-t"}} {
-			f.Namespaces = []string{h.name}
+			f.Namespaces = h.namespaces()
 			all := h.find(f)
 			if len(all) != 1 || all[0].Deleted.IsZero() || all[0].Outcome == archive.Succeeded {
 				return fmt.Errorf("of kind %s there are %+v", f.Kind, all)
@@ -214,6 +223,34 @@ func archivesWhatIsDeleted(h *history) {
 		}
 		return nil
 	})
+}
+
+// bindsRowsToNamespace deletes the namespace of an archived job and creates another of that name.
+func bindsRowsToNamespace(h *history) {
+	h.robots("two-tenants")
+	h.server(succeed)
+	h.brief("first", -1, 1)
+	uid := string(h.awaitArchived("first").UID)
+	before := h.namespaces()
+	h.must(h.Delete(h.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.name}}))
+	h.awaitGone(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.name}})
+	h.must(h.Create(h.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.name}}))
+	after := h.namespaces()
+	h.robots("two-tenants")
+	h.brief("second", -1, 1)
+	h.awaitArchived("second")
+	for _, c := range []struct {
+		of   []archive.Namespace
+		want string
+	}{{before, "first"}, {after, "second"}} {
+		jobs := h.find(archive.Filter{Kind: archive.Job, Namespaces: c.of})
+		if len(jobs) != 1 || jobs[0].Name != c.want {
+			h.Errorf("namespace %s has %+v, want %s", c.of[0].UID, jobs, c.want)
+		}
+	}
+	if _, err := h.store.GetByUID(h.Context(), after, uid); !errors.Is(err, archive.ErrNotFound) {
+		h.Errorf("the next namespace has the first job: %v", err)
+	}
 }
 
 func archivesRobots(h *history) {
@@ -268,7 +305,7 @@ func archivesAFlow(h *history) {
 		h.Fatalf("its jobs %+v", jobs)
 	}
 	h.checkArchivedOnce(jobs[0].UID, 2)
-	times, _, err := h.store.StepTimes(h.Context(), archive.Job, archive.Span{Namespaces: []string{h.name}})
+	times, _, err := h.store.StepTimes(h.Context(), archive.Job, archive.Span{Namespaces: h.namespaces()})
 	if err != nil || len(times) != 1 || times[0].Step != "drive" || times[0].Count != 1 {
 		h.Errorf("times %+v, %v", times, err)
 	}

@@ -40,7 +40,7 @@ func TestArchive_KeepsHistoryOfEndedJobs(t *testing.T) {
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the archive knows what ran on the robot", ran)
 	testkit.EventuallyNoError(t, 30*time.Second, "the job has ended in the archive", func() error {
-		o, err := store.FindByName(t.Context(), archive.Job, "default", "hello")
+		o, err := store.FindByName(t.Context(), nil, archive.Job, "default", "hello")
 		if err == nil && o.Outcome != archive.Succeeded {
 			err = fmt.Errorf("it is %s", o.Phase)
 		}

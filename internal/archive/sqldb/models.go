@@ -9,22 +9,23 @@ import (
 )
 
 type Attempt struct {
-	TaskUid    string
-	Attempt    int64
-	Namespace  string
-	Task       string
-	Job        string
-	Template   string
-	Step       string
-	Robot      string
-	State      string
-	Reason     string
-	Failed     int64
-	ExitCode   sql.NullInt64
-	Signal     int64
-	StartedAt  sql.NullInt64
-	FinishedAt sql.NullInt64
-	Log        string
+	TaskUid      string
+	Attempt      int64
+	Namespace    string
+	Task         string
+	Job          string
+	Template     string
+	Step         string
+	Robot        string
+	State        string
+	Reason       string
+	Failed       int64
+	ExitCode     sql.NullInt64
+	Signal       int64
+	StartedAt    sql.NullInt64
+	FinishedAt   sql.NullInt64
+	Log          string
+	NamespaceUid string
 }
 
 type Label struct {
@@ -34,25 +35,26 @@ type Label struct {
 }
 
 type Object struct {
-	Uid        string
-	Kind       string
-	Namespace  string
-	Name       string
-	Version    int64
-	OwnerUid   string
-	Template   string
-	Step       string
-	Robot      string
-	Phase      string
-	Reason     string
-	Outcome    string
-	CreatedAt  int64
-	StartedAt  sql.NullInt64
-	FinishedAt sql.NullInt64
-	DeletedAt  sql.NullInt64
-	EndedAt    sql.NullInt64
-	Bytes      int64
-	Manifest   string
+	Uid          string
+	Kind         string
+	Namespace    string
+	Name         string
+	Version      int64
+	OwnerUid     string
+	Template     string
+	Step         string
+	Robot        string
+	Phase        string
+	Reason       string
+	Outcome      string
+	CreatedAt    int64
+	StartedAt    sql.NullInt64
+	FinishedAt   sql.NullInt64
+	DeletedAt    sql.NullInt64
+	EndedAt      sql.NullInt64
+	Bytes        int64
+	Manifest     string
+	NamespaceUid string
 }
 
 type Transition struct {

@@ -11,7 +11,7 @@ import (
 )
 
 const attemptsOf = `-- name: AttemptsOf :many
-SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log FROM attempts WHERE task_uid = $1 ORDER BY attempt
+SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid FROM attempts WHERE task_uid = $1 ORDER BY attempt
 `
 
 func (q *Queries) AttemptsOf(ctx context.Context, taskUid string) ([]Attempt, error) {
@@ -40,6 +40,7 @@ func (q *Queries) AttemptsOf(ctx context.Context, taskUid string) ([]Attempt, er
 			&i.StartedAt,
 			&i.FinishedAt,
 			&i.Log,
+			&i.NamespaceUid,
 		); err != nil {
 			return nil, err
 		}
@@ -52,6 +53,39 @@ func (q *Queries) AttemptsOf(ctx context.Context, taskUid string) ([]Attempt, er
 		return nil, err
 	}
 	return items, nil
+}
+
+const bindAttempts = `-- name: BindAttempts :exec
+UPDATE attempts SET namespace_uid = $1 WHERE attempts.namespace = $2 AND attempts.namespace_uid = ''
+    AND task_uid IN (SELECT o.uid FROM objects o WHERE o.namespace = $2 AND o.namespace_uid = $1)
+`
+
+type BindAttemptsParams struct {
+	NamespaceUid string
+	Namespace    string
+}
+
+func (q *Queries) BindAttempts(ctx context.Context, arg BindAttemptsParams) error {
+	_, err := q.db.ExecContext(ctx, bindAttempts, arg.NamespaceUid, arg.Namespace)
+	return err
+}
+
+const bindObjects = `-- name: BindObjects :execrows
+UPDATE objects SET namespace_uid = $1 WHERE namespace = $2 AND namespace_uid = '' AND created_at >= $3
+`
+
+type BindObjectsParams struct {
+	NamespaceUid string
+	Namespace    string
+	CreatedAt    int64
+}
+
+func (q *Queries) BindObjects(ctx context.Context, arg BindObjectsParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, bindObjects, arg.NamespaceUid, arg.Namespace, arg.CreatedAt)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const clearLabels = `-- name: ClearLabels :exec
@@ -186,30 +220,32 @@ func (q *Queries) PruneTransitions(ctx context.Context, arg PruneTransitionsPara
 }
 
 const putAttempt = `-- name: PutAttempt :exec
-INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 ON CONFLICT (task_uid, attempt) DO UPDATE SET
+    namespace_uid = CASE WHEN attempts.namespace_uid = '' THEN excluded.namespace_uid ELSE attempts.namespace_uid END,
     robot = excluded.robot, state = excluded.state, reason = excluded.reason, failed = excluded.failed, exit_code = excluded.exit_code,
     signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at
 `
 
 type PutAttemptParams struct {
-	TaskUid    string
-	Attempt    int64
-	Namespace  string
-	Task       string
-	Job        string
-	Template   string
-	Step       string
-	Robot      string
-	State      string
-	Reason     string
-	Failed     int64
-	ExitCode   sql.NullInt64
-	Signal     int64
-	StartedAt  sql.NullInt64
-	FinishedAt sql.NullInt64
-	Log        string
+	TaskUid      string
+	Attempt      int64
+	Namespace    string
+	Task         string
+	Job          string
+	Template     string
+	Step         string
+	Robot        string
+	State        string
+	Reason       string
+	Failed       int64
+	ExitCode     sql.NullInt64
+	Signal       int64
+	StartedAt    sql.NullInt64
+	FinishedAt   sql.NullInt64
+	Log          string
+	NamespaceUid string
 }
 
 // The number of an attempt is never reused, so each attempt has one row.
@@ -231,6 +267,7 @@ func (q *Queries) PutAttempt(ctx context.Context, arg PutAttemptParams) error {
 		arg.StartedAt,
 		arg.FinishedAt,
 		arg.Log,
+		arg.NamespaceUid,
 	)
 	return err
 }
@@ -252,9 +289,10 @@ func (q *Queries) PutLabel(ctx context.Context, arg PutLabelParams) error {
 
 const putObject = `-- name: PutObject :execrows
 INSERT INTO objects (uid, kind, namespace, name, version, owner_uid, template, step, robot, phase, reason, outcome,
-    created_at, started_at, finished_at, ended_at, bytes, manifest)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+    created_at, started_at, finished_at, ended_at, bytes, manifest, namespace_uid)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 ON CONFLICT (uid) DO UPDATE SET
+    namespace_uid = CASE WHEN objects.namespace_uid = '' THEN excluded.namespace_uid ELSE objects.namespace_uid END,
     version = excluded.version, owner_uid = excluded.owner_uid,
     robot = excluded.robot, phase = excluded.phase, reason = excluded.reason, outcome = excluded.outcome,
     started_at = excluded.started_at, finished_at = excluded.finished_at,
@@ -263,28 +301,29 @@ WHERE objects.version < excluded.version
 `
 
 type PutObjectParams struct {
-	Uid        string
-	Kind       string
-	Namespace  string
-	Name       string
-	Version    int64
-	OwnerUid   string
-	Template   string
-	Step       string
-	Robot      string
-	Phase      string
-	Reason     string
-	Outcome    string
-	CreatedAt  int64
-	StartedAt  sql.NullInt64
-	FinishedAt sql.NullInt64
-	EndedAt    sql.NullInt64
-	Bytes      int64
-	Manifest   string
+	Uid          string
+	Kind         string
+	Namespace    string
+	Name         string
+	Version      int64
+	OwnerUid     string
+	Template     string
+	Step         string
+	Robot        string
+	Phase        string
+	Reason       string
+	Outcome      string
+	CreatedAt    int64
+	StartedAt    sql.NullInt64
+	FinishedAt   sql.NullInt64
+	EndedAt      sql.NullInt64
+	Bytes        int64
+	Manifest     string
+	NamespaceUid string
 }
 
 // An older version never overwrites a newer one: two managers may overlap for a moment. The template stays
-// as it was first: a task whose job is gone does not know it any more.
+// as it was first: a task whose job is gone does not know it any more. So does the UID of the namespace.
 func (q *Queries) PutObject(ctx context.Context, arg PutObjectParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, putObject,
 		arg.Uid,
@@ -305,6 +344,7 @@ func (q *Queries) PutObject(ctx context.Context, arg PutObjectParams) (int64, er
 		arg.EndedAt,
 		arg.Bytes,
 		arg.Manifest,
+		arg.NamespaceUid,
 	)
 	if err != nil {
 		return 0, err
@@ -390,6 +430,33 @@ func (q *Queries) TransitionsOf(ctx context.Context, uid string) ([]Transition, 
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unboundNamespaces = `-- name: UnboundNamespaces :many
+SELECT DISTINCT namespace FROM objects WHERE namespace_uid = '' ORDER BY namespace
+`
+
+func (q *Queries) UnboundNamespaces(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, unboundNamespaces)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var namespace string
+		if err := rows.Scan(&namespace); err != nil {
+			return nil, err
+		}
+		items = append(items, namespace)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -187,6 +187,9 @@ func (c *Controller) pruneLoop(ctx context.Context) error {
 	every := time.NewTicker(pruneEvery)
 	defer every.Stop()
 	for {
+		if err := c.bindNamespaces(ctx); err != nil && ctx.Err() == nil {
+			log.Error(err, "Failed to bind archived objects to their namespaces; only users that may see all namespaces see them")
+		}
 		pruned, err := c.Store.Prune(ctx, c.Retention)
 		switch {
 		case ctx.Err() != nil:

@@ -26,6 +26,9 @@ func (c *Controller) observe(ctx context.Context, o client.Object, isDeleted boo
 	if w.Object, err = archive.NewObject(o, job); err != nil {
 		return nil, err
 	}
+	if w.Object.NamespaceUID, err = c.namespaceUID(ctx, o, isDeleted); err != nil {
+		return nil, err
+	}
 	if recorded, ok := c.recordedKeys.Load(o.GetUID()); ok {
 		w.RecordedKey, _ = recorded.(string)
 	}
@@ -117,6 +120,7 @@ func (c *Controller) observeJob(ctx context.Context, j *v1alpha1.Job, w *Input) 
 func (w *Input) addPart(o client.Object, j *v1alpha1.Job) error {
 	part, err := archive.NewObject(o, j)
 	if err == nil {
+		part.NamespaceUID = w.Object.NamespaceUID
 		w.Parts = append(w.Parts, part)
 	}
 	return err

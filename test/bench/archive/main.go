@@ -159,6 +159,14 @@ func listQueries(ctx context.Context, s *archive.Store, random *rand.Rand) []que
 	return slices.Concat(q.listQueries(ctx), q.pageQueries(ctx), q.statisticsQueries(ctx))
 }
 
+// visible returns the namespaces with the UIDs that the recorded objects have.
+func visible(names ...string) (all []archive.Namespace) {
+	for _, name := range names {
+		all = append(all, archive.Namespace{Name: name, UID: "ns-" + name})
+	}
+	return all
+}
+
 func (q querySet) randomJob() string { return fmt.Sprintf("job-%d", q.random.IntN(*jobs)) }
 
 func (q querySet) randomTemplate() string { return templateName(q.random.IntN(templates)) }
@@ -182,8 +190,8 @@ func (q querySet) listQueries(ctx context.Context) []query {
 	}
 	return []query{
 		tasks("list tasks", func(*archive.Filter) {}),
-		tasks("list failed tasks of a namespace", func(f *archive.Filter) { f.Namespaces, f.Phase = []string{"hall"}, "failed" }),
-		tasks("list tasks of two namespaces", func(f *archive.Filter) { f.Namespaces = []string{"hall", "yard"} }),
+		tasks("list failed tasks of a namespace", func(f *archive.Filter) { f.Namespaces, f.Phase = visible("hall"), "failed" }),
+		tasks("list tasks of two namespaces", func(f *archive.Filter) { f.Namespaces = visible("hall", "yard") }),
 		list("list jobs that failed", func() archive.Filter { return archive.Filter{Kind: archive.Job, Outcome: archive.Failed} }),
 		tasks("list tasks of a robot", func(f *archive.Filter) { f.Robot = randomRobot(q.random) }),
 		tasks("list tasks of a template", func(f *archive.Filter) { f.Template = q.randomTemplate() }),
@@ -198,7 +206,7 @@ func (q querySet) listQueries(ctx context.Context) []query {
 func (q querySet) pageQueries(ctx context.Context) []query {
 	return []query{
 		{"page of a task, with its transitions", func() error {
-			o, err := q.store.FindByName(ctx, archive.Task, "hall", q.randomJob()+"-g-3")
+			o, err := q.store.FindByName(ctx, nil, archive.Task, "hall", q.randomJob()+"-g-3")
 			if err == nil {
 				_, err = q.store.ListTransitions(ctx, o.UID)
 			}
@@ -228,7 +236,7 @@ func (q querySet) statisticsQueries(ctx context.Context) (all []query) {
 			since, until := q.randomDay()
 			return archive.Span{Since: since, Until: until}
 		}},
-		{" in two namespaces", func() archive.Span { return archive.Span{Namespaces: []string{"hall", "yard"}} }},
+		{" in two namespaces", func() archive.Span { return archive.Span{Namespaces: visible("hall", "yard")} }},
 	}
 	for _, s := range spans {
 		all = append(all,
@@ -249,7 +257,7 @@ func newJob(random *rand.Rand, n int) []archive.Object {
 	text := json.RawMessage(`{"spec":"` + strings.Repeat("m", manifest) + `"}`)
 	one := func(kind archive.Kind, name, owner string) archive.Object {
 		return archive.Object{
-			Kind: kind, Namespace: "hall", Name: name, UID: fmt.Sprintf("%016x-%s", random.Uint64(), name), Version: 1, Owner: owner, Template: templateName(n % templates),
+			Kind: kind, Namespace: "hall", NamespaceUID: "ns-hall", Name: name, UID: fmt.Sprintf("%016x-%s", random.Uint64(), name), Version: 1, Owner: owner, Template: templateName(n % templates),
 			Phase: "completed", Outcome: archive.Succeeded, Created: start, Started: start, Finished: end, Changed: end, Manifest: text,
 			Labels: map[string]string{"job": fmt.Sprintf("job-%d", n), "taskgroup": fmt.Sprintf("job-%d-g", n)},
 		}
