@@ -105,6 +105,7 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 	if err := admission.Add(mgr, cfg.Webhook); err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
+	program.AddAdvice(mgr, "roles", newRoleAdvice(mgr.GetClient(), cfg))
 	all := selectControllers(mgr, cfg, chosen)
 	if recordsHistory(cfg, chosen) {
 		store, err := openArchive(mgr, cfg)
@@ -113,7 +114,7 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		}
 		all[archiver.Name] = &archiver.Controller{
 			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.NewClippingRecorder(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
-			Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
+			Robots: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
 		}
 	}
 	for _, name := range Names {

@@ -66,7 +66,7 @@ func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 	s := share(t, "pods", onlyVCJob).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("edits", "tenant", "k8s4r-edit")
-	s.bindEverywhere("manager", "k8s4r-manager")
+	s.bindEverywhere("manager", "k8s4r-manager-robots")
 	s.allow("operator", "jobtemplates", "patch")
 	s.allowFlows("operator")
 	awaitPolicies(t, s)

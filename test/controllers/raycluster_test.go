@@ -810,6 +810,7 @@ func rayAuth(s *space) {
 		}
 	}
 	s.must(s.Delete(s.Context(), again))
+	s.must(s.Delete(s.Context(), s.awaitHead("c"))) // Secrets are not watched; the next Pod needs it
 	rayExists(s, "c", &corev1.Secret{})
 }
 

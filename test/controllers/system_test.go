@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -133,7 +135,8 @@ func start(t testing.TB, cfg manager.Config) *system {
 	return s
 }
 
-// manage starts a manager. After stop it restarts the manager.
+// manage starts a manager. After stop it restarts the manager. It acts as a service account that has
+// the roles of its controllers and no others.
 func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
 	skip := true
@@ -142,7 +145,7 @@ func (s *system) manage(cfg manager.Config) {
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	}
 	opts.Controller.SkipNameValidation = &skip
-	mgr, err := ctrl.NewManager(s.config, opts)
+	mgr, err := ctrl.NewManager(s.managerConfig(cfg), opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -162,6 +165,38 @@ func (s *system) manage(cfg manager.Config) {
 		})
 	}
 	s.t.Cleanup(s.stop)
+}
+
+// managerConfig returns a configuration of requests of a service account that has the roles of the
+// controllers, once they are in force.
+func (s *system) managerConfig(cfg manager.Config) *rest.Config {
+	s.t.Helper()
+	roles := manager.RolesOf(cfg.Controllers)
+	account := "manager"
+	for _, role := range roles {
+		account += strings.TrimPrefix(role, manager.CommonRole)
+	}
+	user := "system:serviceaccount:k8s4r-system:" + account
+	for _, role := range append([]string{manager.CommonRole}, roles...) {
+		err := s.Create(context.Background(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: account + "-as-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			s.t.Fatal(err)
+		}
+	}
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	c, err := client.New(config, client.Options{Scheme: manager.NewScheme()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	testkit.EventuallyNoError(s.t, waitTimeout, "the roles are in force", func() error {
+		return manager.CheckRoles(context.Background(), c, cfg)
+	})
+	return config
 }
 
 // namespace creates a namespace for one test.

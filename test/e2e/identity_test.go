@@ -39,12 +39,12 @@ func (s *system) isAllowed(program string, r right) bool {
 	return review.Status.Allowed
 }
 
-// withdraw removes the rules that allow an action from the ClusterRole of a program, and returns a
+// withdraw removes the rules that allow an action from a ClusterRole of a program, and returns a
 // function that restores them.
-func (s *system) withdraw(program string, r right) (restore func()) {
+func (s *system) withdraw(program, name string, r right) (restore func()) {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{}
-	if err := s.Get(context.Background(), client.ObjectKey{Name: program}, role); err != nil {
+	if err := s.Get(context.Background(), client.ObjectKey{Name: name}, role); err != nil {
 		s.t.Fatal(err)
 	}
 	whole := slices.Clone(role.Rules)
@@ -54,7 +54,7 @@ func (s *system) withdraw(program string, r right) (restore func()) {
 		if err := s.Update(context.Background(), role); err != nil {
 			s.t.Fatal(err)
 		}
-		testkit.Eventually(s.t, time.Minute, fmt.Sprintf("the role of %s is in force", program), func() bool { return s.isAllowed(program, r) == allows })
+		testkit.Eventually(s.t, time.Minute, fmt.Sprintf("the role %s is in force", name), func() bool { return s.isAllowed(program, r) == allows })
 	}
 	set(slices.DeleteFunc(slices.Clone(whole), func(rule rbacv1.PolicyRule) bool {
 		return slices.Contains(rule.APIGroups, r.group) && slices.Contains(rule.Resources, r.resource) && slices.Contains(rule.Verbs, r.verb)
@@ -82,15 +82,15 @@ func TestUp_ProgramsActWithTheirOwnRoles(t *testing.T) {
 	s.awaitRobot("robot-1", "Online", time.Minute)
 	const ours = "robot.k8s4r.io"
 	for _, c := range []struct {
-		program string
-		need    right
+		program, role string
+		need          right
 	}{
-		{"k8s4r-manager", right{"create", ours, "taskgroups", ""}},
-		{"k8s4r-server", right{"update", ours, "tasks/status", ""}},
+		{"k8s4r-manager", "k8s4r-manager-robots", right{"create", ours, "taskgroups", ""}},
+		{"k8s4r-server", "k8s4r-server", right{"update", ours, "tasks/status", ""}},
 	} {
 		t.Run(c.program+" needs its role", func(t *testing.T) {
 			job := "without-" + c.program
-			restore := s.withdraw(c.program, c.need)
+			restore := s.withdraw(c.program, c.role, c.need)
 			s.create(jobOf(job, 1, shell("say", "echo hi")))
 			s.awaitLog(fmt.Sprintf(`User "%s" cannot %s resource "%s"`, accountOf(c.program), c.need.verb, c.need.resource))
 			restore()
@@ -98,7 +98,7 @@ func TestUp_ProgramsActWithTheirOwnRoles(t *testing.T) {
 		})
 	}
 	t.Run("the manager cannot grant what it may not do", func(t *testing.T) {
-		restore := s.withdraw("k8s4r-manager", right{"patch", "", "pods/resize", ""})
+		restore := s.withdraw("k8s4r-manager", "k8s4r-manager-raycluster", right{"patch", "", "pods/resize", ""})
 		defer restore()
 		s.apply(`{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: scales, namespace: default}, spec: {enableInTreeAutoscaling: true,
   headGroupSpec: {template: {spec: {containers: [{name: ray, image: ray}]}}}}}`)
@@ -114,6 +114,7 @@ func TestUp_ProgramsActWithTheirOwnRoles(t *testing.T) {
 		for _, program := range []string{"k8s4r-manager", "k8s4r-server"} {
 			for _, r := range []right{
 				{"approve", ours, "robots", ""}, {"delete", ours, "robots", ""}, {"impersonate", "", "users", ""},
+				{"list", "", "secrets", ""}, {"watch", "", "secrets", ""}, {"update", "", "secrets", ""},
 				{"bind", rbacv1.GroupName, "roles", ""}, {"escalate", rbacv1.GroupName, "roles", ""}, {"create", rbacv1.GroupName, "clusterrolebindings", ""},
 			} {
 				if s.isAllowed(program, r) {

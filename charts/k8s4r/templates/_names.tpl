@@ -58,3 +58,36 @@ fsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{/* "true" if the controllers, written as for --controllers, include one of the names. */}}
+{{- define "k8s4r.selectsAny" -}}
+{{- $found := "" -}}
+{{- range $name := .names -}}
+{{- if and (not (has (printf "-%s" $name) $.controllers)) (or (has $name $.controllers) (has "*" $.controllers)) -}}
+{{- $found = "true" -}}
+{{- end -}}
+{{- end -}}
+{{- $found -}}
+{{- end }}
+
+{{/* The features with selected controllers, as a list in JSON. Each has a role in files/rbac. */}}
+{{- define "k8s4r.features" -}}
+{{- $selected := list -}}
+{{- range $feature, $names := dict "robots" (list "job" "taskgroup" "task" "robot" "robotidentity") "flows" (list "jobflow" "jobtemplate" "cronjobflow") "vcjob" (list "vcjob") "raycluster" (list "raycluster") -}}
+{{- if include "k8s4r.selectsAny" (dict "controllers" $.Values.manager.controllers "names" $names) -}}
+{{- $selected = append $selected $feature -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $selected -}}
+{{- end }}
+
+{{/* The selected features with a Deployment and a service account of their own, as a list in JSON. */}}
+{{- define "k8s4r.separate" -}}
+{{- $separate := list -}}
+{{- range $feature := include "k8s4r.features" . | fromJsonArray -}}
+{{- if has $feature $.Values.manager.separate -}}
+{{- $separate = append $separate $feature -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $separate -}}
+{{- end }}

@@ -43,9 +43,9 @@ type Controller struct {
 	Recorder events.EventRecorder
 	// Retention bounds the age and the size of the archive.
 	Retention archive.Retention
-	// Flows (with the VCJobs of their steps), VCJobs and RayClusters select the optional
-	// kinds. VCJobs are marked only if this manager deletes them.
-	Flows, VCJobs, RayClusters bool
+	// Robots (with Jobs, TaskGroups and Tasks), Flows (with the VCJobs of their steps), VCJobs and
+	// RayClusters select the kinds. VCJobs are marked only if this manager deletes them.
+	Robots, Flows, VCJobs, RayClusters bool
 	// Concurrency is the number of objects that are recorded at the same time.
 	Concurrency int
 
@@ -63,8 +63,10 @@ type request struct {
 
 // recordedKinds returns the kinds to record, each with an object to read into.
 func (c *Controller) recordedKinds() map[archive.Kind]client.Object {
-	all := map[archive.Kind]client.Object{
-		archive.Job: &v1alpha1.Job{}, archive.TaskGroup: &v1alpha1.TaskGroup{}, archive.Task: &v1alpha1.Task{}, archive.Robot: &v1alpha1.Robot{},
+	all := map[archive.Kind]client.Object{}
+	if c.Robots {
+		all[archive.Job], all[archive.TaskGroup] = &v1alpha1.Job{}, &v1alpha1.TaskGroup{}
+		all[archive.Task], all[archive.Robot] = &v1alpha1.Task{}, &v1alpha1.Robot{}
 	}
 	if c.Flows {
 		all[archive.JobFlow] = &flowv1.JobFlow{}
@@ -80,26 +82,8 @@ func (c *Controller) recordedKinds() map[archive.Kind]client.Object {
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
-	index := func(o client.Object) []string {
-		switch o := o.(type) {
-		case *v1alpha1.Task:
-			return []string{o.Spec.JobName}
-		case *v1alpha1.TaskGroup:
-			return []string{o.Spec.JobName}
-		}
-		return nil
-	}
-	for _, o := range []client.Object{&v1alpha1.Task{}, &v1alpha1.TaskGroup{}} {
-		if err := mgr.GetFieldIndexer().IndexField(context.Background(), o, indexJob, index); err != nil {
-			return fmt.Errorf("index %T by job: %w", o, err)
-		}
-	}
-	if c.Flows {
-		for _, o := range []client.Object{&v1alpha1.Job{}, &batchv1.Job{}} {
-			if err := mgr.GetFieldIndexer().IndexField(context.Background(), o, indexFlow, kit.ControllerUIDs("JobFlow")); err != nil {
-				return fmt.Errorf("index %T by flow: %w", o, err)
-			}
-		}
+	if err := c.addIndexes(mgr.GetFieldIndexer()); err != nil {
+		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(c.pruneLoop)); err != nil {
 		return err
@@ -110,6 +94,34 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		b = b.Watches(o, c.newEventHandler(kind))
 	}
 	return b.Complete(c)
+}
+
+// addIndexes indexes the objects of jobs and the jobs of flows.
+func (c *Controller) addIndexes(to client.FieldIndexer) error {
+	ofJob := func(o client.Object) []string {
+		switch o := o.(type) {
+		case *v1alpha1.Task:
+			return []string{o.Spec.JobName}
+		case *v1alpha1.TaskGroup:
+			return []string{o.Spec.JobName}
+		}
+		return nil
+	}
+	if c.Robots {
+		for _, o := range []client.Object{&v1alpha1.Task{}, &v1alpha1.TaskGroup{}} {
+			if err := to.IndexField(context.Background(), o, indexJob, ofJob); err != nil {
+				return fmt.Errorf("index %T by job: %w", o, err)
+			}
+		}
+	}
+	if c.Flows {
+		for _, o := range []client.Object{&v1alpha1.Job{}, &batchv1.Job{}} {
+			if err := to.IndexField(context.Background(), o, indexFlow, kit.ControllerUIDs("JobFlow")); err != nil {
+				return fmt.Errorf("index %T by flow: %w", o, err)
+			}
+		}
+	}
+	return nil
 }
 
 type queue = workqueue.TypedRateLimitingInterface[request]

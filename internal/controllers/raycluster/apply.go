@@ -31,6 +31,9 @@ func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) erro
 	if s.AddFinalizer != "" {
 		return c.setFinalizers(ctx, w.Cluster, append(slices.Clone(w.Cluster.Finalizers), s.AddFinalizer))
 	}
+	if len(s.Create) > 0 {
+		c.expireSecretCheck(w.Cluster)
+	}
 	if err := c.ensureObjects(ctx, w.Cluster, s.Ensure); err != nil {
 		return err
 	}

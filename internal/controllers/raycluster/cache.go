@@ -18,7 +18,8 @@ import (
 )
 
 // ownCache returns a cache of the objects that carry the labels of RayClusters. It is separate
-// from the manager's cache, which selects Pods by another label; one selector cannot match both.
+// from the manager's cache, which selects Pods by another label; one selector cannot match both. It
+// has no Secrets: the manager may read them by name only.
 func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache, error) {
 	ofClusters, err := labels.Parse(rayv1.LabelCluster)
 	if err != nil {
@@ -35,7 +36,6 @@ func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache
 		o.Cache.ByObject = map[client.Object]cache.ByObject{
 			&corev1.Pod{}:     {Label: nodes},
 			&corev1.Service{}: {Label: ofClusters},
-			&corev1.Secret{}:  {Label: ofClusters},
 			&batchv1.Job{}:    {Label: ofClusters},
 			// KubeRay's operator may be installed in any namespace.
 			&coordinationv1.Lease{}: {

@@ -9,7 +9,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,15 +70,12 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	}
 	c.own, c.peer = own, newPeerOperator()
 	c.peer.LeaseReader = own
-	secret := &metav1.PartialObjectMetadata{}
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&rayv1.RayCluster{}).
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Pod{}, c.onPod())).
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Service{}, c.onObject("Service"))).
 		WatchesRawSource(source.Kind[client.Object](own, &batchv1.Job{}, c.onObject("Job"))).
-		WatchesRawSource(source.Kind[client.Object](own, secret, c.onObject("Secret"))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }

@@ -18,6 +18,7 @@ import (
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
 // ensureObjects creates the objects that Pods depend on and returns the first error.
@@ -34,7 +35,7 @@ func (c *Controller) ensureObjects(ctx context.Context, cluster *rayv1.RayCluste
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // ensureOne creates an object unless it was checked within the requeue interval. The watch clears
-// that record when the object is deleted, so a deleted Service or Secret is created again at once.
+// that record when the object is deleted, so a deleted Service is created again at once.
 func (c *Controller) ensureOne(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
 	k, hash, now := objectKey(kindOf(want), want.GetName()), hashOf(want), c.Now()
 	var was ensured
@@ -50,6 +51,20 @@ func (c *Controller) ensureOne(ctx context.Context, cluster *rayv1.RayCluster, w
 		c.updateMemory(cluster, func(m *memory) { m.ensured[k] = ensured{hash, now} })
 	}
 	return err
+}
+
+// expireSecretCheck makes the next pass read the cluster's Secret. Secrets are not watched, and new
+// Pods cannot start without it.
+func (c *Controller) expireSecretCheck(cluster *rayv1.RayCluster) {
+	if !build.NeedsAuthSecret(cluster) {
+		return
+	}
+	k := objectKey("Secret", build.AuthSecretName(cluster))
+	c.updateMemory(cluster, func(m *memory) {
+		if was, ok := m.ensured[k]; ok {
+			m.ensured[k] = ensured{hash: was.hash}
+		}
+	})
 }
 
 // hashOf returns a hash of the wanted object. For a Secret it is the name: the generated token is

@@ -28,7 +28,8 @@ import (
 
 // Program is one of the programs of a cluster.
 type Program struct {
-	// Name of the program, and of the lease that its working instance holds.
+	// Name of the program, and of the lease that its working instance holds unless
+	// --leader-elect-resource-name names another.
 	Name string
 	// Replicated: every instance works, without a lease.
 	Replicated bool
@@ -57,6 +58,7 @@ type options struct {
 	kubeconfig           string
 	leaderElect          bool
 	leaderElectNamespace string
+	leaderElectName      string
 	metricsAddress       string
 	metricsSecure        bool
 	probeAddress         string
@@ -65,11 +67,12 @@ type options struct {
 	tracing              tracing.Config
 }
 
-func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
+func (o *options) addFlags(f *pflag.FlagSet, p Program) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig; empty: $KUBECONFIG, the cluster in which this Pod runs, or ~/.kube/config")
-	if !replicated {
+	if !p.Replicated {
 		f.BoolVar(&o.leaderElect, "leader-elect", true, "run only while holding the Lease, so that other replicas can be on standby")
 		f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the Lease")
+		f.StringVar(&o.leaderElectName, "leader-elect-resource-name", p.Name, "name of the Lease; Deployments that run different controllers need different ones")
 	}
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics, and Go profiles at /debug/pprof/; 0: none")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS to clients that the API server permits to get /metrics, unless the address is a loopback address; false: over HTTP to all clients, without profiles")
@@ -78,9 +81,11 @@ func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
 	f.IntVar(&o.burst, "burst", 0, "burst of requests that may exceed --qps; 0: twice --qps; no effect without --qps")
 }
 
-// validateLimits rejects limits that would stop all requests.
-func (o *options) validateLimits() error {
+// validateCommon rejects a lease without a name, and limits that would stop all requests.
+func (o *options) validateCommon() error {
 	switch {
+	case o.leaderElect && o.leaderElectName == "":
+		return errors.New("--leader-elect-resource-name: must be the name of a Lease")
 	case o.qps < 0:
 		return fmt.Errorf("--qps=%g: must be 0 (no limit) or more", o.qps)
 	case o.burst < 0:
@@ -95,7 +100,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var o options
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.SetOutput(stdout)
-	o.addFlags(f, p.Replicated)
+	o.addFlags(f, p)
 	if p.Trace != nil {
 		o.tracing.AddFlags(f)
 	}
@@ -113,7 +118,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		err = p.Complete(f)
 	}
 	if err == nil {
-		err = errors.Join(o.validateLimits(), o.tracing.Validate(), p.Validate())
+		err = errors.Join(o.validateCommon(), o.tracing.Validate(), p.Validate())
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -144,7 +149,7 @@ func (p Program) runManager(ctx context.Context, o options, log *slog.Logger) er
 		Metrics:                       metricsOptions(o.metricsAddress, o.metricsSecure),
 		HealthProbeBindAddress:        "0", // health.serve does
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              p.Name,
+		LeaderElectionID:              o.leaderElectName,
 		LeaderElectionNamespace:       o.leaderElectNamespace,
 		LeaderElectionReleaseOnCancel: true,
 	})

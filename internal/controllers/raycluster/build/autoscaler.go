@@ -45,6 +45,8 @@ func addAutoscaler(s *Settings, c *rayv1.RayCluster, pod *corev1.Pod) {
 		Command:         shellCommand(s),
 		Args:            []string{autoscalerCommand},
 		Resources:       fixedResources("500m", "512Mi"),
+		// A Pod that restricted Pod Security admits is also admitted with the autoscaler.
+		SecurityContext: pod.Spec.Containers[0].SecurityContext.DeepCopy(),
 	}
 	e := environment{&a.Env}
 	e.addField(rayv1.EnvClusterName, labelPath(rayv1.LabelCluster))
@@ -79,7 +81,9 @@ func applyOptions(a *corev1.Container, o *rayv1.AutoscalerOptions) {
 	if len(o.Args) > 0 {
 		a.Args = o.Args
 	}
-	a.SecurityContext = o.SecurityContext
+	if o.SecurityContext != nil {
+		a.SecurityContext = o.SecurityContext
+	}
 	a.Env = append(a.Env, o.Env...)
 	a.EnvFrom = o.EnvFrom
 	a.VolumeMounts = o.VolumeMounts
