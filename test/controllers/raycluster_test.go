@@ -126,6 +126,7 @@ var rayBasics = []rayCase{
 	{"Redis: the finalizer first, the cleanup last", rayRedis},
 	{"Redis: a failed cleanup, and one that times out", rayRedisStuck},
 	{"the token is created once", rayAuth},
+	{"a restricted namespace admits the Pods with all that is added to them", rayRestricted},
 	{"the Ingress follows the spec, one of another owner is not changed", rayIngress},
 	{"an invalid spec: a warning and no Pods", rayInvalid},
 	{"events have KubeRay's reasons, actions and reporter", rayEventForm},

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -260,6 +261,36 @@ func TestJoin_Refusals(t *testing.T) {
 	}
 	status, a = b.renew(m)
 	b.expectResponse(status, a, 403, identity.ReasonUnknown, "join with a token")
+}
+
+// TestRenew_OneRobotOfTwoWithOneID has a tenant whose Robot has the id of another namespace's, of
+// the same second. Only the Robot that all programs use can renew.
+func TestRenew_OneRobotOfTwoWithOneID(t *testing.T) {
+	for uid, want := range map[string]int{"0": http.StatusAccepted, "z": http.StatusOK} {
+		t.Run(uid, func(t *testing.T) {
+			b := newBench(t)
+			m := newMachine(t, "m1")
+			b.join(m, "r1")
+			b.acceptRequest("r1")
+			b.join(m, "r1")
+			ours := b.robot("r1")
+			if err := b.c.Delete(t.Context(), ours); err != nil {
+				t.Fatal(err)
+			}
+			ours.UID, ours.ResourceVersion = "m", ""
+			// The cache lists robots by namespace.
+			theirs := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r1", UID: types.UID(uid)}, Spec: robotv1.RobotSpec{RobotID: "r1"}}
+			ours.CreationTimestamp, theirs.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(1, 0))
+			for _, r := range []*robotv1.Robot{ours, theirs} {
+				if err := b.c.Create(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if status, a := b.renew(m); status != want {
+				t.Errorf("%d %+v, want %d", status, a, want)
+			}
+		})
+	}
 }
 
 func spki(t *testing.T, key *ecdsa.PrivateKey) []byte {
