@@ -27,7 +27,7 @@ type Filter struct {
 	// Namespace selects those of the name. Empty: any.
 	Namespace string
 	Kind      Kind
-	Name       string
+	Name      string
 	// Prefix of the name.
 	Prefix string
 	// Owner is the UID of the controller of the objects.

@@ -39,5 +39,24 @@ func checkPrograms(ctx context.Context, c Cluster) []Finding {
 			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("does not run, so %s: no process holds the Lease %s", p.does, p.lease), "start "+p.lease+" or k8s4r up; this check does not find programs that run with --leader-elect=false")...)
 		}
 	}
+	return append(found, checkSeparateManagers(ctx, c)...)
+}
+
+// checkSeparateManagers reports managers of single features that have stopped. Without such a
+// manager, there is nothing to report.
+func checkSeparateManagers(ctx context.Context, c Cluster) []Finding {
+	var found []Finding
+	for _, feature := range []string{"vcjob", "raycluster"} {
+		check, lease := "manager of "+feature, leaseManager+"-"+feature
+		own, err := findHolder(ctx, c, lease)
+		switch {
+		case err != nil:
+			found = append(found, newUnknown(check, err)...)
+		case own.isActive():
+			found = append(found, newOK(check, "runs: %s", own)...)
+		case own.name != "":
+			found = append(found, newProblem(Fail, check, fmt.Sprintf("has stopped: %s", own), "start "+lease+" again, or delete the Lease if that Deployment was removed")...)
+		}
+	}
 	return found
 }

@@ -52,6 +52,12 @@ func TestCheckPrograms_ReportsHolders(t *testing.T) {
 		{"the deployed programs have exited and up runs", []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod", time.Hour), up}, []Finding{inUp("manager"), inUp("server")}},
 		{"the manager has released its Lease", []client.Object{lease("k8s4r-system", "k8s4r-manager", "", time.Second), server},
 			[]Finding{absent("manager", "no objects are reconciled"), fine("server")}},
+		{"managers of single features, of which one has exited", []client.Object{manager, server,
+			lease("k8s4r-system", "k8s4r-manager-vcjob", "pod", 2*time.Second), lease("k8s4r-system", "k8s4r-manager-raycluster", "pod", time.Hour)}, []Finding{
+			fine("manager"), fine("server"), {OK, "manager of vcjob", "runs: Lease k8s4r-system/k8s4r-manager-vcjob, renewed 2s ago by pod", ""},
+			{Fail, "manager of raycluster", "has stopped: Lease k8s4r-system/k8s4r-manager-raycluster, renewed 60m ago by pod",
+				"start k8s4r-manager-raycluster again, or delete the Lease if that Deployment was removed"},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			equalFindings(t, checkPrograms(t.Context(), newCluster(t, interceptor.Funcs{}, c.leases...)), c.want...)

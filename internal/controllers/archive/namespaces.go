@@ -25,7 +25,7 @@ func newNamespace() *metav1.PartialObjectMetadata {
 func (c *Controller) namespaceUID(ctx context.Context, o client.Object, isDeleted bool) (string, error) {
 	n := newNamespace()
 	err := c.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, n, client.UnsafeDisableDeepCopy)
-	if err != nil && !(isDeleted && apierrors.IsNotFound(err)) {
+	if err != nil && (!isDeleted || !apierrors.IsNotFound(err)) {
 		return "", fmt.Errorf("get namespace of %s: %w", o.GetName(), err)
 	}
 	return uidOfNamespace(n, o)
