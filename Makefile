@@ -130,6 +130,10 @@ faults: deps build ## kill and disconnect every part for half an hour; FAULTS='-
 model: ## drive a model of the whole system through thousands of random orders of events
 	hack/model 10000
 
+.PHONY: authz
+authz: deps build ## try each topic as each client, and each field that a controller copies as users with few rights
+	@go run ./hack/authz
+
 .PHONY: demo
 demo: build ## start everything, run examples/ to the end
 	@hack/demo

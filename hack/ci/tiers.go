@@ -119,6 +119,7 @@ var nightlyTier = tier{
 			shell("vulnerabilities", "getent hosts vuln.go.dev >/dev/null || export ALLOW_OFFLINE=1; make -s -o build vulncheck"),
 			shell("reproducible", "hack/reproducible"),
 			shell("model", "make -s model"),
+			shell("authz", "make -s -o build authz"),
 			shell("properties", "hack/properties 2000"),
 			tests("controllers at full size", goTest{only: "^TestJobFlow$", timeout: 30 * time.Minute, packages: []string{"./test/controllers"}}),
 			shell("fuzz", "hack/fuzz 1m"),

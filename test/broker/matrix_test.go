@@ -12,6 +12,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
+	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
@@ -235,12 +236,14 @@ func (c *cellCount) addCell(t *testing.T, ok bool, format string, a ...any) {
 	}
 }
 
-func testPermissionMatrix(t *testing.T, start func(*testing.T) backend) {
+// testPermissionMatrix tries all actions of all actors on a broker. name is that of its figures.
+func testPermissionMatrix(t *testing.T, name string, start func(*testing.T) backend) {
+	t.Helper()
 	var c cellCount
-	for _, name := range actorNames {
-		t.Run(name, func(t *testing.T) {
+	for _, actorName := range actorNames {
+		t.Run(actorName, func(t *testing.T) {
 			s := newSetup(t, start(t))
-			a, ok := s.actor(name)
+			a, ok := s.actor(actorName)
 			if !ok {
 				t.Skip("not supported by this broker")
 			}
@@ -250,7 +253,7 @@ func testPermissionMatrix(t *testing.T, start func(*testing.T) backend) {
 			s.trySubscribe(a, &c)
 		})
 	}
-	t.Logf("%d cells, %d leaks", c.cells, c.leaks)
+	testkit.RecordFigures(t, name, map[string]int{"topic_cells": c.cells, "leaks": c.leaks})
 	if c.cells < 500 {
 		t.Errorf("only %d cells, want at least 500", c.cells)
 	}
@@ -512,5 +515,5 @@ func (s *setup) publishAll(a actor, p *peer, text string) {
 }
 
 func TestPermissions_EmbeddedBroker(t *testing.T) {
-	testPermissionMatrix(t, func(t *testing.T) backend { return newEmbedded(t) })
+	testPermissionMatrix(t, "topics-embedded", func(t *testing.T) backend { return newEmbedded(t) })
 }

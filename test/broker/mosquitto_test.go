@@ -122,7 +122,7 @@ func (d *debian) refusesWillsAtOnce() bool { return false }
 func (d *debian) supportsLegacy() bool     { return false }
 
 func TestPermissions_Mosquitto(t *testing.T) {
-	testPermissionMatrix(t, func(t *testing.T) backend { return newDebian(t) })
+	testPermissionMatrix(t, "topics-mosquitto", func(t *testing.T) backend { return newDebian(t) })
 }
 
 // A client with the server's certificate, stolen from its pod, cannot change permissions.

@@ -49,7 +49,7 @@ func rayManifest(group string) string {
 func TestAdmission_NumbersHaveMaxima(t *testing.T) {
 	t.Parallel()
 	s := share(t, "pods", onlyVCJob).namespace(t, "maxima")
-	s.bind("edits", "tenant", "k8s4r-edit")
+	s.bind("edits", "tenant", "edit")
 	tenant := s.as("tenant")
 	awaitPolicies(t, s)
 	testkit.EventuallyNoError(s, waitTimeout, "the tenant may create RayClusters", func() error {

@@ -141,6 +141,9 @@ func (s *space) as(user string, groups ...string) client.Client {
 	s.Helper()
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	if config.WarningHandler == nil {
+		config.WarningHandler = rest.NoWarnings{}
+	}
 	c, err := client.New(config, client.Options{Scheme: manager.NewScheme()})
 	s.must(err)
 	return c

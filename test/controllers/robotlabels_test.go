@@ -29,7 +29,7 @@ func TestAdmission_LabelsOfRobotsFollowTheirSyntax(t *testing.T) {
 	awaitPolicies(t, s)
 	admin, fleetAdmin := s.as("admin"), s.as("fleet-admin")
 	const refused = "spec.labels: \"site\": names and values must have at most 63 letters, digits, -, _ and ., and start and end with a letter or digit"
-	s.awaitCreations([]creation{
+	awaitResponses(s, []creation{
 		{"valid labels", fleetAdmin, robot("label-new", `{site: hall-1.a_b, example.com/arm: "", A: "1"}`), ""},
 		{"a value with code", fleetAdmin, robot("label-new", `{ok: a, site: "x; reboot"}`), refused},
 		{"a value with a line end", fleetAdmin, robot("label-new", `{site: "x\n"}`), refused},
@@ -37,7 +37,7 @@ func TestAdmission_LabelsOfRobotsFollowTheirSyntax(t *testing.T) {
 		{"a name with code", fleetAdmin, robot("label-new", `{"a b": x}`), `spec.labels: "a b": names and values`},
 		{"an invalid prefix", fleetAdmin, robot("label-new", `{"A/b": x}`), `spec.labels: "A/b": names and values`},
 	})
-	s.checkAllChanges([]change{
+	awaitResponses(s, []change{
 		{"admin sets a label with code", admin, older, `{"spec":{"labels":{"arm":"$(id)"}}}`, `spec.labels: "arm": names and values`},
 		{"admin changes an older label to code", admin, older, `{"spec":{"labels":{"site":"hall 2"}}}`, refused},
 		{"admin sets a valid label beside an older one", admin, older, `{"spec":{"labels":{"arm":"left"}}}`, ""},

@@ -18,7 +18,7 @@ import (
 func TestAdmission_ScriptsWithReferencesAreWarnedAbout(t *testing.T) {
 	t.Parallel()
 	s := share(t, "flows", flowsOnly).namespace(t, "shell-references")
-	s.bind("edits", "tenant", "k8s4r-edit")
+	s.bind("edits", "tenant", "edit")
 	awaitPolicies(t, s)
 	exec := func(args string) string {
 		return `{name: t, driver: exec, config: {execConfig: {command: sh, args: [` + args + `]}}}`
