@@ -21,7 +21,7 @@ import (
 const figuresDir = "K8S4R_FIGURES_DIR"
 
 // suites are the names of the figures that the tests record, one file each.
-var suites = []string{"topics-embedded", "topics-mosquitto", "fields", "privileges"}
+var suites = []string{"topics-embedded", "topics-anonymous", "topics-mosquitto", "fields", "privileges"}
 
 // figures is the sum of all suites.
 type figures struct {

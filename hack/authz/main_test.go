@@ -16,6 +16,7 @@ func TestSumFigures(t *testing.T) {
 	}
 	write("topics-embedded", `{"topic_cells":300,"leaks":0}`)
 	write("topics-mosquitto", `{"topic_cells":20,"leaks":1}`)
+	write("topics-anonymous", `{}`)
 	write("fields", `{"field_cells":500,"leaks":2}`)
 	if _, err := sumFigures(dir); err == nil || !strings.Contains(err.Error(), "the tests of privileges have recorded nothing") {
 		t.Errorf("one is missing: %v", err)
