@@ -57,7 +57,11 @@ func runAuthz(stdout, stderr io.Writer) int {
 // runTests runs the tests, which write their figures into a directory.
 func runTests(dir string, stdout, stderr io.Writer) error {
 	cmd := exec.Command("go", "test", "-count=1", "-timeout=30m", "-parallel=8", "-run=^(TestAuthz|TestPermissions)_", "./test/broker", "./test/controllers")
-	cmd.Env = append(os.Environ(), figuresDir+"="+dir)
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(os.Environ(), figuresDir+"="+dir, "K8S4R_BIN_DIR="+bin)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd.Run()
 }
