@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 )
 
 func words(t *rapid.T, name string) string { return rapid.StringN(0, 20, 100).Draw(t, name) }
@@ -35,6 +37,17 @@ func task(t *rapid.T) Task {
 			Env:    strMap(t, "env"), Timeout: Duration(rapid.Int64Min(0).Draw(t, "timeout")), KillTimeout: new(Duration(rapid.Int64Min(0).Draw(t, "kill"))),
 		},
 	}
+}
+
+// drawPolicy draws a policy with lists that are missing, empty and filled, which differ.
+func drawPolicy(t *rapid.T) *policy.Policy {
+	if !rapid.Bool().Draw(t, "has a policy") {
+		return nil
+	}
+	list := func(name string) []string {
+		return rapid.SampledFrom([][]string{nil, {}, {words(t, name)}}).Draw(t, name+" list")
+	}
+	return &policy.Policy{Allow: policy.Rules{Drivers: list("driver"), Mounts: list("mount"), Root: new(rapid.Bool().Draw(t, "root"))}, Problem: words(t, "problem")}
 }
 
 func status(t *rapid.T) Status {
@@ -68,7 +81,7 @@ func TestEncode_RoundTrips(t *testing.T) {
 		roundTrip(t, status(t))
 		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskReference{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), RobotUID: words(t, "list era")})
 		roundTrip(t, Ack{Heartbeat: rapid.Uint64().Draw(t, "n"), Tasks: []TaskAck{{UID: words(t, "acked"), Attempt: 1, Seq: rapid.Uint64().Draw(t, "acked seq")}}})
-		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels")})
+		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels"), Policy: drawPolicy(t)})
 		roundTrip(t, Heartbeat{Seq: rapid.Uint64().Draw(t, "beat")})
 		roundTrip(t, Response{Success: rapid.Bool().Draw(t, "success"), Message: words(t, "answer"), RobotID: words(t, "robot id")})
 		roundTrip(t, Presence{Online: rapid.Bool().Draw(t, "online"), Graceful: rapid.Bool().Draw(t, "graceful")})
@@ -176,6 +189,7 @@ func TestWithoutUsage_KeepsEverythingElse(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"create","task":{"metadata":{"uid":"a"},"spec":{"timeout":"1s","config":{"execConfig":{"command":"c"}}}},"attempt":1}`))
 	f.Add([]byte(`{"taskUid":"a","state":"running","updatedAt":"2026-01-01T00:00:00Z","outputs":{"a":"b"}}`))
+	f.Add([]byte(`{"robotId":"r1","policy":{"allow":{"drivers":[],"root":false,"mounts":["/srv:ro"]},"problem":"x"}}`))
 	f.Add([]byte(`{"tasks":[],"refs":[{"uid":"a","attempt":1}],"epoch":1}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		fuzzOne[Dispatch](t, payload)

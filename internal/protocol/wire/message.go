@@ -1,6 +1,10 @@
 package wire
 
-import "time"
+import (
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/policy"
+)
 
 // Register registers a robot and describes it. Legacy agents publish it to TopicRegister; only
 // RobotID identifies them.
@@ -18,6 +22,9 @@ type Register struct {
 	// AnswersDispatches (v2) is set by agents that report ReportPending as soon as their journal
 	// has an accepted attempt. The silence of other agents does not count.
 	AnswersDispatches bool `json:"answersDispatches,omitempty"`
+	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
+	// needs it to send no tasks that the robot would refuse.
+	Policy *policy.Policy `json:"policy,omitempty"`
 }
 
 // Response answers Register when the robot is approved, pending or refused.
@@ -222,6 +229,12 @@ const (
 	// ReasonRejected: the agent cannot run the task, for example because it does not support the
 	// driver.
 	ReasonRejected = "Rejected"
+	// ReasonPolicyViolation: the robot's own policy does not allow the task. Without fault: the task
+	// is not placed on that robot again.
+	ReasonPolicyViolation = "PolicyViolation"
+	// ReasonPolicyUnusable: the robot cannot use its policy file, and allows nothing until it can.
+	// Without fault.
+	ReasonPolicyUnusable = "PolicyUnusable"
 	// ReasonStopped: the server requested the stop, or the task list does not name the attempt.
 	// Without fault.
 	ReasonStopped = "Stopped"
@@ -244,7 +257,7 @@ const (
 // failure of the task, so that the task waits for a robot again.
 func IsWithoutFault(reason string) bool {
 	switch reason {
-	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged:
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPolicyViolation, ReasonPolicyUnusable:
 		return true
 	}
 	return false

@@ -94,6 +94,8 @@ type Resources struct {
 	CPU      Quantity  `json:"cpu,omitempty"`
 	Memory   Quantity  `json:"memory,omitempty"`
 	Networks []Network `json:"networks,omitempty"`
+	// Devices are the devices that the task reserves, by name.
+	Devices map[string]Quantity `json:"devices,omitempty"`
 }
 
 // Network is a set of ports of the robot.
