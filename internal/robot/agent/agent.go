@@ -30,6 +30,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/credential"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
+	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
@@ -68,6 +69,7 @@ type Agent struct {
 	runner     *runner.Runner
 	connection *transport.Connection
 	credential *credential.Credential // nil: the robot presents no certificate
+	policy     *policyfile.Keeper
 
 	handlers  map[wire.Kind]func(payload []byte, trace string) error
 	startedAt time.Time
@@ -92,6 +94,9 @@ func (a *Agent) openState(options []option) (err error) {
 		return fmt.Errorf("create state directory: %w", err)
 	}
 	if a.lock, err = lockStateDir(a.config.StateDir); err != nil {
+		return err
+	}
+	if err := a.openPolicy(); err != nil {
 		return err
 	}
 	if err := a.stateDir().ProtectTaskDirs(); err != nil {
@@ -126,6 +131,18 @@ func (a *Agent) openState(options []option) (err error) {
 	return a.runner.Recover()
 }
 
+// openPolicy reads the robot's policy. A change of it is registered at once.
+func (a *Agent) openPolicy() error {
+	root, err := a.config.areTasksRoot()
+	if err != nil {
+		return err
+	}
+	a.policy, err = policyfile.Open(policyfile.Config{
+		Path: a.config.PolicyFile, TasksAreRoot: root, OnChange: func() { a.connection.RegisterAgain() }, Log: a.log,
+	})
+	return err
+}
+
 func (a *Agent) stateDir() runner.StateDir { return runner.StateDir(a.config.StateDir) }
 
 func (a *Agent) isJournaled(uid string, attempt int32) bool {
@@ -157,7 +174,7 @@ func (a *Agent) assembleParts(options []option) {
 func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
-		Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
+		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
 		Now: time.Now, Log: a.log,
 	}
 }
@@ -169,6 +186,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
 		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
+		ReadPolicy:   a.policy.Read,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {
 			a.outbox.SetConnected(connected)

@@ -31,6 +31,9 @@ type Config struct {
 	Labels   map[string]string
 	// TaskUser is the user of tasks that name none. If empty, they run as the agent's user.
 	TaskUser string
+	// PolicyFile is the file with what the robot allows. If empty, it is policyfile.DefaultPath,
+	// which may be missing: then everything is allowed.
+	PolicyFile string
 	// Server is the URL at which the robot joins and renews its certificate. If nil, the robot
 	// has no certificate.
 	Server *url.URL
@@ -63,6 +66,15 @@ func (c Config) effectiveTaskUser() string {
 		return u.Username
 	}
 	return strconv.Itoa(os.Geteuid()) // the user has no name
+}
+
+// areTasksRoot reports whether tasks that name no user run as root.
+func (c Config) areTasksRoot() (bool, error) {
+	if c.TaskUser == "" {
+		return os.Geteuid() == 0, nil
+	}
+	u, err := isolation.LookupUser(c.TaskUser)
+	return u != nil && u.UID == 0, err
 }
 
 // The values of --on-stop.
@@ -167,7 +179,10 @@ func (f *flags) setPaths() error {
 	if c.HealthSocket == "" {
 		c.HealthSocket = filepath.Join(c.StateDir, healthSocketName)
 	}
-	var errs [2]error
+	var errs [3]error
+	if c.PolicyFile != "" {
+		c.PolicyFile, errs[2] = filepath.Abs(c.PolicyFile)
+	}
 	c.StateDir, errs[0] = filepath.Abs(c.StateDir)
 	c.HealthSocket, errs[1] = filepath.Abs(c.HealthSocket)
 	return errors.Join(errs[:]...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
@@ -25,16 +26,23 @@ func newFlagSet(name, usage string) flagSet {
 	return f
 }
 
-// parseArgs parses the command line, and prints help if it is requested.
+// parseArgs parses a command line without arguments, and prints help if it is requested.
 func (f flagSet) parseArgs(args []string, help io.Writer) error {
+	err := f.parseFlags(args, help)
+	if err == nil && f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return err
+}
+
+// parseFlags parses the flags of a command line that may have arguments after them, and prints help
+// if it is requested.
+func (f flagSet) parseFlags(args []string, help io.Writer) error {
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		_, _ = io.WriteString(help, f.usage)
 		f.SetOutput(help)
 		f.PrintDefaults()
-	}
-	if err == nil && f.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return err
 }
@@ -56,13 +64,14 @@ type flags struct {
 var errVersion = errors.New("version requested")
 
 const usage = `Usage: k8s4r-agent [flags]
-       k8s4r-agent doctor|status|unit [flags]
+       k8s4r-agent doctor|policy|status|unit [flags]
 
 Runs the tasks of one robot. Each flag can also be set by an environment variable
 (--robot-id by K8S4R_AGENT_ROBOT_ID) and in the YAML file that --config names (as
 robotId). A flag overrides the environment, which overrides the file.
 
   doctor   checks whether an agent can run on this robot, and proposes remedies
+  policy   checks a policy file, and whether it allows the tasks of a manifest
   status   shows the state of the agent of this robot
   unit     prints a systemd unit that runs the agent as a service
 
@@ -80,6 +89,7 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&f.broker, "mqtt-url", "", "`URL` of the MQTT broker, mqtts://[user:password@]host[:port] or mqtt://… (default: the one that the server names; without --server "+defaultBroker+")")
 	f.StringVar(&c.StateDir, "state-dir", "/var/lib/k8s4r-agent", "`directory` for the journal and the directories of tasks")
 	f.StringVar(&c.TaskUser, "task-user", "", "`user` that runs tasks without a user (default: if the agent runs as root, k8s4r-task or, if that user does not exist, 'nobody'; else the agent's user)")
+	f.StringVar(&c.PolicyFile, "policy", "", "`file` with what this robot allows; it must belong to root (default: "+policyfile.DefaultPath+", if it exists)")
 	f.Func("label", "label of this robot, `key=value`; repeat the flag, or separate labels by commas", f.addLabels)
 	f.StringVar(&c.Token, "token", "", "join `token`")
 	f.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the join token")

@@ -60,6 +60,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 // commands are the subcommands.
 var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
 	"doctor": doctorCommand,
+	"policy": policyCommand,
 	"status": statusCommand,
 	"unit":   unitCommand,
 }

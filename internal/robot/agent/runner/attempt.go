@@ -31,7 +31,8 @@ func (r *Runner) startRun(p *plan, run *run) {
 }
 
 func startFailedStatus(err error) wire.Status {
-	return wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: wire.ReasonStartFailed, Event: wire.ReasonStartFailed, Message: err.Error()}
+	reason := reasonOfError(err, wire.ReasonStartFailed)
+	return wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: err.Error()}
 }
 
 func (r *Runner) attachShim(run *run, s *supervisor.Shim) {
@@ -90,6 +91,9 @@ func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
 	if err := r.fillEnvironment(run, &s); err != nil {
 		return s, err
 	}
+	if err := r.applyPolicy(run, &s); err != nil {
+		return s, err
+	}
 	if task.Driver == driverDocker {
 		s.Engine = r.dockerSocket
 		if s.Contained, err = r.containerOptions(run); err == nil && s.SetUp != nil {
@@ -97,7 +101,9 @@ func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
 		}
 		return s, err
 	}
-	s.Confinement, s.Namespaces, err = r.confineRun(run)
+	if s.Confinement, s.Namespaces, err = r.confineRun(run); err == nil {
+		err = r.checkRoot(s.Confinement.User)
+	}
 	return s, err
 }
 

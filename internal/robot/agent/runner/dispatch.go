@@ -119,6 +119,10 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 		r.problems.WarnDropped("dispatch", errPastDeadline)
 		return
 	}
+	if err := r.policy.Read().Check(d.Task.PolicySubject()); err != nil {
+		r.rejectAttempt(p, d, reasonOfError(err, wire.ReasonRejected), err.Error())
+		return
+	}
 	if err := errors.Join(r.checkTask(d.Task.Spec), checkSecrets(d)); err != nil {
 		r.rejectAttempt(p, d, wire.ReasonRejected, err.Error())
 		return

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
@@ -28,14 +29,16 @@ type Config struct {
 	TaskUser     string
 	Drivers      driver.Set
 	DockerSocket string // of the Docker engine
-	Host         isolation.Host
-	Journal      attemptJournal
-	Shims        shimKeeper
-	LastSeen     deadlineKeeper
-	Logs         logShipper
-	Reports      reportQueue
-	Journals     journalPublisher
-	Problems     problemLog
+	// Policy is the robot's own. If nil, there is none.
+	Policy   policyReader
+	Host     isolation.Host
+	Journal  attemptJournal
+	Shims    shimKeeper
+	LastSeen deadlineKeeper
+	Logs     logShipper
+	Reports  reportQueue
+	Journals journalPublisher
+	Problems problemLog
 	// QuotaInterval is the shortest pause between two scans of disks. If zero, 10 s.
 	QuotaInterval time.Duration
 	// KillLeftovers ends the processes that killed shims have left. If nil,
@@ -44,6 +47,9 @@ type Config struct {
 	Now           func() time.Time
 	Log           *slog.Logger
 }
+
+// policyReader returns the robot's policy as it is now, or nil if there is none (policyfile.Keeper).
+type policyReader interface{ Read() *policy.Policy }
 
 // attemptJournal remembers attempts across restarts (journal.Journal).
 type attemptJournal interface {
@@ -103,6 +109,7 @@ type Runner struct {
 	taskUser      string
 	drivers       driver.Set
 	dockerSocket  string
+	policy        policyReader
 	host          isolation.Host
 	journal       attemptJournal
 	shims         shimKeeper
@@ -185,11 +192,14 @@ func New(c Config) *Runner {
 	if c.QuotaInterval == 0 {
 		c.QuotaInterval = defaultQuotaInterval
 	}
+	if c.Policy == nil {
+		c.Policy = noPolicy{}
+	}
 	if c.KillLeftovers == nil {
 		c.KillLeftovers = supervisor.KillLeftovers
 	}
 	return &Runner{
-		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, host: c.Host,
+		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
 		killLeftovers: c.KillLeftovers, now: c.Now, log: c.Log,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -67,7 +68,10 @@ type ConnectionConfig struct {
 	// Registration is sent with the device and the address filled in.
 	Registration wire.Register
 	ReadDevice   func() wire.DeviceInfo
-	ReadUsage    func(context.Context) []wire.TaskUsage
+	// ReadPolicy returns the robot's policy, or nil if it has none. It is called before each
+	// registration and heartbeat, and may call RegisterAgain. If nil, the robot has none.
+	ReadPolicy func() *policy.Policy
+	ReadUsage  func(context.Context) []wire.TaskUsage
 	// ReadDiskHealth returns the fields of a heartbeat about the disk.
 	ReadDiskHealth func() (diskPressure, journalReadOnly bool)
 	// Receive gets each dispatch, task list, acknowledgment and response, and the trace
@@ -87,6 +91,7 @@ type Connection struct {
 	broker    atomic.Pointer[url.URL]
 	log       *slog.Logger
 	responses chan wire.Response
+	outdated  chan struct{} // requests another registration; holds at most one
 	// randomBelow returns a random duration below a limit. Tests replace it.
 	randomBelow func(limit time.Duration) time.Duration
 	// serve is runSession. Tests of reconnecting replace it.
@@ -114,7 +119,10 @@ func NewConnection(c ConnectionConfig) *Connection {
 		c.Registration.Token = "" // the server's join endpoint gets it; the broker must not
 	}
 	l := &Connection{
-		config: c, log: c.Log, responses: make(chan wire.Response, 1), randomBelow: rand.N[time.Duration], heartbeatSeq: c.FirstHeartbeat,
+		config: c, log: c.Log, responses: make(chan wire.Response, 1), outdated: make(chan struct{}, 1), randomBelow: rand.N[time.Duration], heartbeatSeq: c.FirstHeartbeat,
+	}
+	if c.ReadPolicy == nil {
+		l.config.ReadPolicy = func() *policy.Policy { return nil }
 	}
 	l.serve = l.runSession
 	l.broker.Store(c.Broker)
@@ -212,6 +220,15 @@ func (l *Connection) HandleResponse(r wire.Response) {
 	select {
 	case l.responses <- r:
 	default: // one is waiting already, and a registration is repeated
+	}
+}
+
+// RegisterAgain registers the robot again over the present connection, because what it registered
+// has changed. Without a connection it does nothing more than the next one does anyway.
+func (l *Connection) RegisterAgain() {
+	select {
+	case l.outdated <- struct{}{}:
+	default: // one is requested already
 	}
 }
 

@@ -7,13 +7,14 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-func (l *Connection) publishRegistration(ctx context.Context, device wire.DeviceInfo) {
+func (l *Connection) publishRegistration(ctx context.Context, device wire.DeviceInfo, p *policy.Policy) {
 	r := l.config.Registration
-	r.Address, r.DeviceInfo = l.address, &device
+	r.Address, r.DeviceInfo, r.Policy = l.address, &device, p
 	l.logSendError(l.publishRobotMessage(ctx, wire.KindRegister, r))
 }
 

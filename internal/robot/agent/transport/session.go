@@ -172,6 +172,9 @@ func (l *Connection) serveSession(ctx context.Context, lost <-chan error) error 
 			return err
 		case <-l.renewed:
 			return errCertificateRenewed
+		case <-l.outdated:
+			registered = false
+			timer.Reset(0)
 		case r := <-l.responses:
 			if r.Success && registered {
 				continue
@@ -184,10 +187,11 @@ func (l *Connection) serveSession(ctx context.Context, lost <-chan error) error 
 			timer.Reset(l.nextSendDelay(r))
 		case <-timer.C:
 			device := l.config.ReadDevice()
+			policy := l.config.ReadPolicy()
 			if !registered {
 				retry := l.config.RegisterRetry
 				timer.Reset(retry*9/10 + l.randomBelow(retry/5))
-				l.publishRegistration(ctx, device)
+				l.publishRegistration(ctx, device, policy)
 				if sent == nil {
 					sent = &device
 				}

@@ -1,0 +1,112 @@
+package policyfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+
+	"k8s4r.io/k8s4r/internal/protocol/policy"
+)
+
+// Config configures a Keeper.
+type Config struct {
+	// Path of the file. If empty, DefaultPath, which may be missing.
+	Path string
+	// TasksAreRoot is set if tasks that name no user run as root.
+	TasksAreRoot bool
+	// OnChange is called when the policy has changed since it was read last.
+	OnChange func()
+	Log      *slog.Logger
+
+	owner uint32 // of the file; tests set their own
+}
+
+// Keeper holds the policy of a robot and follows its file: it reads the file whenever it is asked,
+// which is before each dispatch and with each heartbeat. A file that is removed or becomes invalid
+// allows nothing until it is valid again.
+type Keeper struct {
+	config Config
+
+	mu      sync.Mutex // guards the fields below
+	content []byte     // of the file when it was read last; nil: there was none
+	current *policy.Policy
+	existed bool // there was a policy since the agent started
+}
+
+// Open reads the policy for the first time. It returns an error if the file is not valid, and if a
+// file that was configured does not exist.
+func Open(c Config) (*Keeper, error) {
+	isDefault := c.Path == ""
+	if isDefault {
+		c.Path = DefaultPath
+	}
+	k := &Keeper{config: c}
+	content, p, err := k.readFile()
+	switch {
+	case isDefault && errors.Is(err, fs.ErrNotExist):
+		return k, nil
+	case err != nil:
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	k.content, k.current, k.existed = content, p, true
+	return k, nil
+}
+
+// Read returns the policy as the file has it now. If it is nil, there is no file, and everything is
+// allowed.
+func (k *Keeper) Read() *policy.Policy {
+	p, changed := k.refresh()
+	if changed && k.config.OnChange != nil {
+		k.config.OnChange()
+	}
+	return p
+}
+
+// refresh reads the file and reports whether the policy has changed.
+func (k *Keeper) refresh() (p *policy.Policy, changed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	content, p, err := k.readFile()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !k.existed:
+		return nil, false
+	case errors.Is(err, fs.ErrNotExist):
+		p = policy.AllowNothing(k.config.Path + " was removed; restart the agent to allow everything")
+	case err != nil:
+		p = policy.AllowNothing(err.Error())
+	}
+	k.content, k.existed = content, true
+	if p.Equal(k.current) {
+		return k.current, false
+	}
+	k.current = p
+	if p.Problem != "" {
+		k.config.Log.Error("the policy file cannot be used, so no task is accepted", "error", p.Problem)
+	} else {
+		k.config.Log.Info("the policy has changed", "policy", p.Key())
+	}
+	return p, true
+}
+
+// readFile returns the content of the file and the policy in it, which is the current one if the
+// content is unchanged.
+func (k *Keeper) readFile() ([]byte, *policy.Policy, error) {
+	content, err := readProtected(k.config.Path, k.config.owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	if k.content != nil && bytes.Equal(content, k.content) && k.current.Problem == "" {
+		return content, k.current, nil
+	}
+	p, err := Parse(content)
+	if err == nil && k.config.TasksAreRoot && p.Allow.Root != nil && !*p.Allow.Root {
+		err = errors.New("allow.root is false, and tasks without a user run as root: configure another taskUser")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", k.config.Path, err)
+	}
+	return content, p, nil
+}
