@@ -130,6 +130,11 @@ type RobotStatus struct {
 	// Agent describes the program on the robot. Written by the server.
 	// +optional
 	Agent *AgentInfo `json:"agent,omitempty"`
+	// Policy is the robot's own policy, as its agent registered it. The agent enforces it, and no
+	// task is placed on the robot that it does not allow. If not set, the robot has none. Written by
+	// the server.
+	// +optional
+	Policy *RobotPolicy `json:"policy,omitempty"`
 	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`

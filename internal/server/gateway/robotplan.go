@@ -71,6 +71,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	}
 	if !w.registered.IsZero() {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address, AnswersDispatches: w.answersDispatches}
+		next.Policy = policyStatus(w.policy)
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
@@ -192,6 +193,7 @@ func setCondition(s *robotv1.RobotStatus, condition string, to metav1.ConditionS
 func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
 	return was.Phase != next.Phase ||
 		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
+		!equalPolicies(was.Policy, next.Policy) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
 		!equality.Semantic.DeepEqual(withoutUsage(was.DeviceInfo), withoutUsage(next.DeviceInfo)) ||
 		w.heartbeatSeq > 0 && !coversHeartbeat(was, w.lastSeen)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -18,7 +19,8 @@ type robotState struct {
 	address   string
 	device    *wire.DeviceInfo
 	labels    map[string]string
-	token     string // of a legacy agent's registration
+	policy    *policy.Policy // of its last registration; nil: none
+	token     string         // of a legacy agent's registration
 	// lastSeen is when the last message of the robot, other than a last will, was
 	// received.
 	lastSeen time.Time
@@ -130,6 +132,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.registered, w.awaitsResponse, w.answersDispatches = now, true, r.AnswersDispatches && protocol == robotv1.ProtocolV2
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
+	w.policy = r.Policy
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)
 	}
