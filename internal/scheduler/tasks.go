@@ -60,7 +60,7 @@ func (e *taskEntry) update(t *v1alpha1.Task) {
 // hasSameNeeds reports whether a reservation for the entry also suits a task with
 // these needs.
 func (e *taskEntry) hasSameNeeds(now placement.Task, constraints []placement.Constraint) bool {
-	return e.Driver == now.Driver && e.Isolation == now.Isolation && e.Secrets == now.Secrets &&
+	return e.Driver == now.Driver && e.Isolation == now.Isolation && e.Secrets == now.Secrets && e.Subject == now.Subject &&
 		e.Needs.Equal(now.Needs) && e.Shared == now.Shared &&
 		(e.uid == "" || slices.Equal(e.constraints, constraints))
 }

@@ -31,6 +31,8 @@ func (p *planner) handleExit() bool {
 		reason = a.Reason
 	}
 	switch {
+	case reason == wire.ReasonPolicyViolation:
+		p.leaveRefusingRobot()
 	case wire.IsWithoutFault(reason):
 		p.interruptTask(reason)
 	case p.outdatedReason() != "":
@@ -173,9 +175,9 @@ func (p *planner) failAttempt(reason string) {
 	s := p.status
 	s.FailedRobots = p.failedRobots()
 	delay, more := p.nextReschedule()
-	switch limit := p.softFailLimit(); {
-	case len(s.FailedRobots) >= limit:
-		p.failTask(reason, fmt.Sprintf("it failed on %d robots, and softFailLimit is %d", len(s.FailedRobots), limit))
+	switch limit, faults := p.softFailLimit(), p.countFaults(); {
+	case faults >= limit:
+		p.failTask(reason, fmt.Sprintf("it failed on %d robots, and softFailLimit is %d", faults, limit))
 	case !more:
 		p.failTask(reason, "reschedulePolicy allows no further attempt")
 	case !p.HasCapableRobot:
@@ -183,6 +185,29 @@ func (p *planner) failAttempt(reason string) {
 	default:
 		p.rescheduleTask(delay)
 	}
+}
+
+// leaveRefusingRobot lets another robot run a task that the policy of its robot does not allow. That is
+// no failure of the task, so no limit of failures counts it. A task that is tied to its robot waits for
+// another policy.
+func (p *planner) leaveRefusingRobot() {
+	if !p.isTiedToRobot() {
+		p.status.FailedRobots = p.failedRobots()
+	}
+	p.interruptTask(p.failureMessage())
+}
+
+// countFaults counts the robots on which the task failed, without those that refused it.
+func (p *planner) countFaults() (n int) {
+	for _, robot := range p.status.FailedRobots {
+		refused := slices.ContainsFunc(p.status.Attempts, func(a v1alpha1.TaskAttempt) bool {
+			return a.Robot == robot && a.Reason == wire.ReasonPolicyViolation
+		})
+		if !refused {
+			n++
+		}
+	}
+	return n
 }
 
 // failedRobots returns the robots on which the task failed, including that of an attempt that has
@@ -251,12 +276,12 @@ func (p *planner) nextReschedule() (delay time.Duration, more bool) {
 // clocks, including the current one. If the interval is 0, it counts all of them.
 func (p *planner) countFailedRobots(interval time.Duration) int {
 	if interval == 0 {
-		return len(p.status.FailedRobots)
+		return p.countFaults()
 	}
 	robots := map[string]bool{p.lastRobot(): true}
 	for _, a := range p.status.Attempts {
 		end, known := p.attemptEnd(&a)
-		if known && p.now.Sub(end) < interval && slices.Contains(p.status.FailedRobots, a.Robot) {
+		if known && p.now.Sub(end) < interval && a.Reason != wire.ReasonPolicyViolation && slices.Contains(p.status.FailedRobots, a.Robot) {
 			robots[a.Robot] = true
 		}
 	}

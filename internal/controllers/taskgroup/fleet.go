@@ -85,7 +85,7 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
 	var tasks []placement.Task
 	for _, def := range g.Spec.TaskDefinitions() {
-		tasks = append(tasks, apiconv.TaskFrom("", def, nil, nil))
+		tasks = append(tasks, apiconv.TaskFrom(g.Namespace, "", def, nil, nil))
 	}
 	matches := placement.NewMatcher(apiconv.RulesFrom(j, g.Spec.Constraints), tasks)
 	fits := map[string]RobotMatch{}

@@ -34,7 +34,7 @@ func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bo
 			Tasks: make([]placement.Task, len(r.Tasks)),
 		}
 		for n, def := range r.Tasks {
-			d.Tasks[n] = apiconv.TaskFrom(taskName(g, r.Index, def.Name, taken), def, extra[def.Name], g.Spec.EphemeralDisk)
+			d.Tasks[n] = apiconv.TaskFrom(g.Namespace, taskName(g, r.Index, def.Name, taken), def, extra[def.Name], g.Spec.EphemeralDisk)
 		}
 		out[i] = d
 	}

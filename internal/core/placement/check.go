@@ -181,17 +181,17 @@ var failedBefore = Rejection{Check: CheckFailedRobots}
 // CanAnyRun reports whether any of the robots could ever take the demand. Robots that are
 // offline, unschedulable or full count, because that can change.
 func CanAnyRun(d *Demand, robots []Robot) bool {
-	checks, need := ruleChecks(d.Rules, d.requiredCapabilities()), d.Needs()
+	checks, need := append(ruleChecks(d.Rules, d.requiredCapabilities()), policyCheck(d.Tasks)), d.Needs()
 	return slices.ContainsFunc(robots, func(r Robot) bool {
 		return (d.Robot == "" || d.Robot == r.Name) && !slices.Contains(d.Failed, r.Name) &&
 			need.lackingPartOf(&r.Capacity) < 0 && firstRejection(checks, &r).IsZero()
 	})
 }
 
-// NewMatcher returns a function that reports whether a robot meets the rules and has the drivers
-// and the isolation for these tasks, independent of the tasks that it holds and of its phase.
+// NewMatcher returns a function that reports whether a robot meets the rules, has the drivers and
+// the isolation for these tasks, and allows them by its policy, independent of the tasks that it holds and of its phase.
 func NewMatcher(rules *Rules, tasks []Task) func(*Robot) bool {
 	d := Demand{Tasks: tasks}
-	checks := ruleChecks(rules, d.requiredCapabilities())
+	checks := append(ruleChecks(rules, d.requiredCapabilities()), policyCheck(tasks))
 	return func(r *Robot) bool { return firstRejection(checks, r).IsZero() }
 }

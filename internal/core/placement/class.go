@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"slices"
 )
 
@@ -26,6 +27,7 @@ func (b *cycleRobot) setHeld(held Room) {
 // which they failed.
 type classID struct {
 	kind        *kind
+	subjects    string // empty if no robot has a policy
 	preferences string
 	group       string
 	parts       [partDevices]int64
@@ -41,27 +43,33 @@ type class struct {
 	// diagnosis is filled in when the cycle ends, if a demand was rejected with it.
 	diagnosis *Diagnosis
 	rejected  bool
-	// byRejection counts robots by the number of their rejection. lackingPart counts them by the
-	// part of room that they lack: at index 0 if it is in use, at 1 if the capacity is too small.
+	// byRejection counts robots by the number of their rejection, byPolicy by the rejection of their
+	// policy. lackingPart counts them by the part of room that they lack: at index 0 if it is in use,
+	// at 1 if the capacity is too small.
 	byRejection []int
+	byPolicy    map[Rejection]int
 	lackingPart [][2]int
 	// preemptionFailed is set when no robot can make room for its demands in this cycle.
 	preemptionFailed bool
 }
 
-// newClass checks every robot once.
-func newClass(k *kind, need Room, t preferences, bots []cycleRobot) *class {
+// newClass checks every robot once. rejectByPolicy is the check of its policy.
+func newClass(k *kind, need Room, t preferences, bots []cycleRobot, rejectByPolicy Check) *class {
 	cl := &class{
-		kind: k, need: need, preferences: t,
+		kind: k, need: need, preferences: t, byPolicy: map[Rejection]int{},
 		lackingPart: make([][2]int, need.partCount()),
 		diagnosis:   &Diagnosis{Robots: len(bots)},
 	}
 	cl.fitting.trackRobots(t.canImprove(), len(bots))
 	for i := range bots {
 		b := &bots[i]
-		switch n := cl.kind.rejectionOf(b.Robot, b.slot); {
-		case n != 0:
+		if n := cl.kind.rejectionOf(b.Robot, b.slot); n != 0 {
 			cl.countRejection(n)
+			continue
+		}
+		switch no := rejectByPolicy(b.Robot); {
+		case !no.IsZero():
+			cl.byPolicy[no]++
 		case cl.hasRoom(b):
 			cl.fitting.appendCandidate(candidate{b, t.scoreRobot(b)})
 		}
@@ -151,6 +159,7 @@ func (cl *class) countRejections() map[Rejection]int {
 			out[cl.kind.rejections[n]] += count
 		}
 	}
+	maps.Copy(out, cl.byPolicy)
 	for part, counts := range cl.lackingPart {
 		for tooSmall, count := range counts {
 			if count > 0 {

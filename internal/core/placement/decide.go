@@ -43,6 +43,9 @@ type cycle struct {
 	// reserved are the robots that are reserved for a preempting demand.
 	reserved map[int]bool
 	kindsBy  map[kindID]*kind
+	// hasPolicies is set if a robot has a policy. Only then must demands be told apart by what
+	// policies judge.
+	hasPolicies bool
 	// preferenceKeys caches the cache keys of preferences.
 	preferenceKeys map[*Preferences]string
 	out            Decisions
@@ -65,6 +68,7 @@ func newCycle(p *Planner, s Snapshot) *cycle {
 		gangs:          map[string][]*Demand{},
 		reserved:       map[int]bool{},
 		kindsBy:        map[kindID]*kind{},
+		hasPolicies:    hasPolicies(s.Robots),
 		preferenceKeys: map[*Preferences]string{nil: ""},
 		out:            Decisions{Rejected: make(map[string]*Diagnosis, len(s.Demands))},
 	}
@@ -164,6 +168,9 @@ func (c *cycle) rejectionBy(d *Demand, b *cycleRobot) Rejection {
 	if n := k.rejectionOf(b.Robot, b.slot); n != 0 {
 		return k.rejections[n]
 	}
+	if no := c.rejectDemand(d, b.Robot); !no.IsZero() {
+		return no
+	}
 	if slices.Contains(d.Failed, b.Name) {
 		return failedBefore
 	}
@@ -210,6 +217,9 @@ func (c *cycle) idOf(d *Demand) classID {
 	}
 	need := d.Needs()
 	id := classID{kind: c.kindFor(d), preferences: key, group: d.Group, devices: need.Devices.cacheKey()}
+	if c.hasPolicies {
+		id.subjects = d.subjects()
+	}
 	id.parts = [...]int64{need.Tasks, need.CPU, need.Memory, need.Disk, need.IOPS}
 	return id
 }
@@ -218,7 +228,7 @@ func (c *cycle) classOf(d *Demand) *class {
 	id := c.idOf(d)
 	cl := c.classes[id]
 	if cl == nil {
-		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots)
+		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots, func(r *Robot) Rejection { return c.rejectDemand(d, r) })
 		c.classes[id] = cl
 		c.allClasses = append(c.allClasses, cl)
 		if cl.fitting.position != nil {

@@ -13,11 +13,12 @@ type Planner struct {
 	cycle int
 	slots map[string]int   // by robot
 	kinds map[string]*kind // by the inputs of their checks
+	verdicts
 }
 
 // NewPlanner returns a Planner with an empty cache.
 func NewPlanner() *Planner {
-	return &Planner{slots: map[string]int{}, kinds: map[string]*kind{}}
+	return &Planner{slots: map[string]int{}, kinds: map[string]*kind{}, verdicts: verdicts{}}
 }
 
 // Decide chooses robots for demands in the order of their rank, and returns a diagnosis for each

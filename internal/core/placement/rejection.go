@@ -35,6 +35,8 @@ const (
 	CheckSecretEnv        CheckName = "SecretEnv"
 	CheckSelfStop         CheckName = "SelfStop"
 	CheckBlockedRobots    CheckName = "BlockedRobots"
+	CheckPolicy           CheckName = "Policy"
+	CheckPolicyFile       CheckName = "PolicyFile"
 	CheckFailedRobots     CheckName = "FailedRobots"
 	CheckFreeTasks        CheckName = "FreeTasks"
 	CheckTaskCapacity     CheckName = "TaskCapacity"
@@ -68,6 +70,8 @@ var rejectionTexts = map[CheckName]string{
 	CheckSecretEnv:        "its agent does not support secretEnv",
 	CheckSelfStop:         "its agent cannot stop a task by itself",
 	CheckBlockedRobots:    "blocked for the task group",
+	CheckPolicy:           "its policy does not allow {want} ({got})",
+	CheckPolicyFile:       "its policy file cannot be used, so it takes no tasks",
 	CheckFailedRobots:     "the task failed on it",
 	CheckFreeTasks:        "task limit reached",
 	CheckTaskCapacity:     "{want} tasks are more than its task limit",

@@ -46,13 +46,15 @@ type Offer struct {
 	Drivers []string
 	// LegacyAgent is set if the robot's agent speaks protocol v1.
 	LegacyAgent bool
-	Capacity    Room
+	// Policy is the robot's own. If nil, it allows everything.
+	Policy   *Policy
+	Capacity Room
 }
 
 // Equal reports whether both offers are equal for placement.
 func (o *Offer) Equal(b *Offer) bool {
 	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Impairment == b.Impairment && o.LegacyAgent == b.LegacyAgent &&
-		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
+		o.Policy.Equal(b.Policy) && o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 
 // Task is one task of a demand.
@@ -63,6 +65,8 @@ type Task struct {
 	Isolation string
 	// Secrets is set if the task has values of Secrets in its environment.
 	Secrets bool
+	// Subject is what the policies of robots judge of the task, as the Key of a policy.Subject.
+	Subject string
 	// Needs is the room that the task takes beside its slot.
 	Needs Room
 	// Shared is the disk, in bytes, that it shares with the other tasks of its replica. The replica
@@ -201,6 +205,19 @@ func (d *Demand) requiredCapabilities() capabilities {
 	slices.Sort(drivers)
 	slices.Sort(isolation)
 	return capabilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
+}
+
+// subjects returns what policies judge of the demand. It is equal for demands that every policy
+// judges equally.
+func (d *Demand) subjects() string {
+	if len(d.Tasks) == 1 {
+		return d.Tasks[0].Subject
+	}
+	var all []string
+	for i := range d.Tasks {
+		all = append(all, d.Tasks[i].Subject)
+	}
+	return strings.Join(all, "\n")
 }
 
 // Decisions are the result of a cycle. Each demand is in exactly one of Bind and Rejected.

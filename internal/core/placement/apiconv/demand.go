@@ -22,12 +22,12 @@ const DefaultPriority = 50
 // defaultTasks is the task limit of a robot without one.
 const defaultTasks = 64
 
-// TaskFrom returns what a task of this definition needs, under the name of the object. An init
-// task needs only its extra resources (ExtraResources).
-func TaskFrom(name string, def *v1alpha1.TaskDefinition, extra *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
+// TaskFrom returns what a task of this definition needs, under the namespace and name of the object.
+// An init task needs only its extra resources (ExtraResources).
+func TaskFrom(namespace, name string, def *v1alpha1.TaskDefinition, extra *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
 	t := placement.Task{
 		Name: name, Driver: def.Driver, Needs: roomFor(def.Resources), Shared: min(disk.SizeInBytes(), bound), Isolation: requiredIsolation(def),
-		Secrets: len(def.SecretEnv) > 0,
+		Secrets: len(def.SecretEnv) > 0, Subject: subjectKey(namespace, def),
 	}
 	if extra != nil {
 		t.Needs, t.Init = roomFor(extra), true
@@ -45,7 +45,7 @@ func requiredIsolation(def *v1alpha1.TaskDefinition) string {
 
 // TaskOf returns what a Task needs.
 func TaskOf(t *v1alpha1.Task) placement.Task {
-	return TaskFrom(t.Name, &t.Spec.TaskDefinition, t.Spec.ExtraResources, t.Spec.EphemeralDisk)
+	return TaskFrom(t.Namespace, t.Name, &t.Spec.TaskDefinition, t.Spec.ExtraResources, t.Spec.EphemeralDisk)
 }
 
 func roomFor(r *v1alpha1.Resources) placement.Room {
@@ -68,6 +68,7 @@ func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 		Labels:        robotattr.TaskVisibleLabels(r),
 		Attrs:         robotattr.Attributes(r),
 		LegacyAgent:   HasLegacyAgent(r),
+		Policy:        policyFrom(r.Status.Policy),
 		Capacity:      robotCapacity(r),
 	}
 	if d := r.Status.DeviceInfo; d != nil {

@@ -58,12 +58,12 @@ func TestTaskFrom(t *testing.T) {
 		CPU: &q, Memory: &m, Disk: &m, IOPS: 7, Devices: map[string]resource.Quantity{"arm": resource.MustParse("1")},
 	}}
 	want := placement.Room{CPU: 250, Memory: 1024, Disk: 1024, IOPS: 7, Devices: placement.Devices{{Name: "arm", Count: 1}}}
-	if got := TaskFrom("t", def, nil, nil); !got.Needs.Equal(want) || got.Shared != 0 || got.Isolation != "" {
+	if got := TaskFrom("default", "t", def, nil, nil); !got.Needs.Equal(want) || got.Shared != 0 || got.Isolation != "" {
 		t.Errorf("needs %+v", got)
 	}
 	def.Isolation = &v1alpha1.Isolation{Required: []string{"user", "cgroup"}}
 	for mb, bytes := range map[int64]int64{0: 0, 7: 7e6, 1e9: 1e15} {
-		if got := TaskFrom("t", def, nil, &v1alpha1.EphemeralDisk{SizeMB: mb}); got.Shared != bytes || got.Isolation != "cgroup,user" {
+		if got := TaskFrom("default", "t", def, nil, &v1alpha1.EphemeralDisk{SizeMB: mb}); got.Shared != bytes || got.Isolation != "cgroup,user" {
 			t.Errorf("with %d MB it needs %+v", mb, got)
 		}
 	}

@@ -42,7 +42,7 @@ func TestExtraResources(t *testing.T) {
 			holds := ExtraResources(g)
 			var held placement.Room
 			for _, def := range g.TaskDefinitions() {
-				task := TaskFrom("", def, holds[def.Name], nil)
+				task := TaskFrom("default", "", def, holds[def.Name], nil)
 				held = held.Plus(task.Room())
 			}
 			if want := int64(len(g.Tasks) + len(g.InitTasks) - len(holds)); held.Tasks != want {
@@ -51,7 +51,7 @@ func TestExtraResources(t *testing.T) {
 			got := []int64{held.Memory}
 			for i := range g.InitTasks {
 				if def := &g.InitTasks[i]; !def.Daemon {
-					task := TaskFrom("", def, holds[def.Name], nil)
+					task := TaskFrom("default", "", def, holds[def.Name], nil)
 					held = held.Minus(task.Room())
 					got = append(got, held.Memory)
 				}
