@@ -228,7 +228,7 @@ func (c *cycle) classOf(d *Demand) *class {
 	id := c.idOf(d)
 	cl := c.classes[id]
 	if cl == nil {
-		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots, func(r *Robot) Rejection { return c.rejectDemand(d, r) })
+		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots, c.checkFor(d))
 		c.classes[id] = cl
 		c.allClasses = append(c.allClasses, cl)
 		if cl.fitting.position != nil {

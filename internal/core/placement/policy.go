@@ -97,6 +97,28 @@ func (v verdicts) rejectDemand(d *Demand, r *Robot) Rejection {
 	return Rejection{}
 }
 
+// checkFor returns rejectDemand for one demand. It looks at each of the few policies of a fleet once.
+func (v verdicts) checkFor(d *Demand) Check {
+	seen := map[unique.Handle[string]]Rejection{}
+	var last *Policy // its result is no
+	var no Rejection
+	return func(r *Robot) Rejection {
+		switch {
+		case r.Policy == nil:
+			return Rejection{}
+		case last != nil && last.id == r.Policy.id:
+			return no
+		}
+		known := false
+		last = r.Policy
+		if no, known = seen[last.id]; !known {
+			no = v.rejectDemand(d, r)
+			seen[last.id] = no
+		}
+		return no
+	}
+}
+
 // hasPolicies reports whether one of the robots has a policy.
 func hasPolicies(robots []Robot) bool {
 	return slices.ContainsFunc(robots, func(r Robot) bool { return r.Policy != nil })

@@ -14,13 +14,15 @@ import (
 
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/protocol/policy"
 )
 
 var (
-	cycles  = flag.Int("cycles", 200, "cycles to measure for each number of robots")
-	pending = flag.Int("pending", 10000, "pending tasks")
-	specs   = flag.Int("specs", 100, "distinct specs among them")
-	free    = flag.Int("free", 100, "tasks that end before each cycle, and so are bound in it")
+	cycles   = flag.Int("cycles", 200, "cycles to measure for each number of robots")
+	pending  = flag.Int("pending", 10000, "pending tasks")
+	specs    = flag.Int("specs", 100, "distinct specs among them")
+	policies = flag.Int("policies", 0, "distinct policies of robots, all of which allow all tasks; 0: robots have none")
+	free     = flag.Int("free", 100, "tasks that end before each cycle, and so are bound in it")
 )
 
 // result is the last line of the output.
@@ -119,6 +121,7 @@ func newSnapshot(robots int) placement.Snapshot {
 
 func newOffer(i int) *placement.Offer {
 	return &placement.Offer{
+		Policy: newPolicy(i),
 		Phase:  lifecycle.RobotOnline,
 		Labels: map[string]string{"zone": fmt.Sprint(i % 4), "env": "prod", "robot": fmt.Sprint(i), "datacenter": fmt.Sprint("hall-", i%3)},
 		Attrs:  map[string]string{"os": "linux", "arch": "arm64", "cpu.cores": fmt.Sprint(2 + i%7), "kernel": fmt.Sprintf("6.%d.0-18-arm64", i%9)},
@@ -127,6 +130,16 @@ func newOffer(i int) *placement.Offer {
 			Devices: placement.NewDevices(map[string]int64{"arm": places}),
 		},
 	}
+}
+
+// newPolicy returns one of the policies, each of which is distinct by a namespace of its own.
+func newPolicy(robot int) *placement.Policy {
+	if *policies == 0 {
+		return nil
+	}
+	return placement.NewPolicy(&policy.Policy{Allow: policy.Rules{
+		Namespaces: []string{"prod", fmt.Sprint("team-", robot%*policies)}, Drivers: []string{"exec", "docker"}, Commands: []string{"/usr/bin/", "/opt/robot/"},
+	}})
 }
 
 func groupName(i int) string { return fmt.Sprintf("group-%03d", i%*specs) }
@@ -152,8 +165,9 @@ func resourcesOf(spec int) placement.Room {
 }
 
 func newDemand(spec, index int, rules *placement.Rules) placement.Demand {
+	subject := policy.Subject{Namespace: "prod", Driver: "exec", Command: fmt.Sprint("/opt/robot/", groupName(spec))}
 	return placement.Demand{
-		Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-main", groupName(spec), index), Driver: "exec", Needs: resourcesOf(spec)}},
+		Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-main", groupName(spec), index), Driver: "exec", Needs: resourcesOf(spec), Subject: subject.Key()}},
 		Group: groupName(spec), Index: index, Priority: int32(50 + spec%3), Rules: rules,
 	}
 }
