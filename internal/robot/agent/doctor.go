@@ -10,6 +10,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
 	"k8s4r.io/k8s4r/internal/robot/agent/diagnose"
+	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
@@ -59,7 +60,7 @@ func (a *agentQuery) diagnoseRobot(ctx context.Context) doctorReport {
 		// The agent has probed the robot with its own permissions, which may differ.
 		subject.RobotID, subject.Drivers, subject.Isolation, subject.TaskUser = h.RobotID, h.Drivers, &h.Isolation, h.TaskUser
 	}
-	found := append(a.findExposedSecrets(), agentFinding(h, err))
+	found := append(a.findExposedSecrets(), agentFinding(h, err), a.policyFinding())
 	found = append(found, diagnose.Examine(ctx, subject)...)
 	return doctorReport{RobotID: subject.RobotID, Worst: diagnose.Worst(found), Findings: found}
 }
@@ -101,6 +102,20 @@ func agentFinding(h Health, err error) diagnose.Finding {
 		f.Message, f.Remedy = fmt.Sprintf("process %d: %v", h.PID, h.notReadyReason()), "see its log: journalctl -u k8s4r-agent"
 	default:
 		f.Level, f.Message = diagnose.OK, fmt.Sprintf("process %d, connected and registered", h.PID)
+	}
+	return f
+}
+
+// policyFinding returns the finding about the robot's policy file.
+func (a *agentQuery) policyFinding() diagnose.Finding {
+	f := diagnose.Finding{Level: diagnose.OK, Check: "policy"}
+	root, err := a.config.areTasksRoot()
+	if err == nil {
+		f.Message, err = policyfile.Describe(policyfile.Config{Path: a.config.PolicyFile, TasksAreRoot: root})
+	}
+	if err != nil {
+		f.Level, f.Message = diagnose.Fail, err.Error()
+		f.Remedy = "correct the file; k8s4r-agent policy check checks it"
 	}
 	return f
 }

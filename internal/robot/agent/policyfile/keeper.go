@@ -55,6 +55,18 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
+// Describe returns a sentence about the file, or the error of Open.
+func Describe(c Config) (string, error) {
+	k, err := Open(c)
+	switch {
+	case err != nil:
+		return "", err
+	case !k.existed:
+		return "there is no policy file at " + k.config.Path + ": the robot runs what the server asks for", nil
+	}
+	return k.config.Path + " limits what the robot runs", nil
+}
+
 // Read returns the policy as the file has it now. If it is nil, there is no file, and everything is
 // allowed.
 func (k *Keeper) Read() *policy.Policy {

@@ -269,3 +269,23 @@ metadata: {name: flow}
 		}
 	}
 }
+
+func TestExample_IsAllowedByItsPolicy(t *testing.T) {
+	const dir = "../../../../examples/policy/"
+	text, err := os.ReadFile(dir + "policy.yaml")
+	must(t, err)
+	p, err := Parse(text)
+	must(t, err)
+	text, err = os.ReadFile(dir + "job.yaml")
+	must(t, err)
+	m, err := ParseManifest(text, "")
+	must(t, err)
+	for _, task := range m.Tasks {
+		if err := p.Check(task.Subject); err != nil {
+			t.Errorf("%s: %v", task.Path, err)
+		}
+	}
+	if len(m.Tasks) != 2 {
+		t.Errorf("%d tasks, want 2", len(m.Tasks))
+	}
+}
