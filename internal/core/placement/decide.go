@@ -44,7 +44,7 @@ type cycle struct {
 	reserved map[int]bool
 	kindsBy  map[kindID]*kind
 	// hasPolicies is set if a robot has a policy. Only then must demands be told apart by what
-	// policies judge.
+	// policies evaluate.
 	hasPolicies bool
 	// preferenceKeys caches the cache keys of preferences.
 	preferenceKeys map[*Preferences]string

@@ -33,7 +33,7 @@ func (p *Policy) rejectSubject(subject string) Rejection {
 	if err != nil {
 		return Rejection{Check: CheckPolicy, Want: err.Error()}
 	}
-	violations := policy.Judge(p.policy, s)
+	violations := policy.Evaluate(p.policy, s)
 	switch {
 	case len(violations) == 0:
 		return Rejection{}
@@ -109,12 +109,12 @@ func (v verdicts) checkFor(d *Demand) Check {
 		case last != nil && last.id == r.Policy.id:
 			return no
 		}
-		known := false
-		last = r.Policy
-		if no, known = seen[last.id]; !known {
-			no = v.rejectDemand(d, r)
-			seen[last.id] = no
+		result, known := seen[r.Policy.id]
+		if !known {
+			result = v.rejectDemand(d, r)
+			seen[r.Policy.id] = result
 		}
+		last, no = r.Policy, result
 		return no
 	}
 }

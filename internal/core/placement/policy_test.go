@@ -12,8 +12,8 @@ func allowing(r policy.Rules) func(*Robot) {
 	return func(b *Robot) { b.Policy = NewPolicy(&policy.Policy{Allow: r}) }
 }
 
-// judged returns a task that policies judge as this.
-func judged(name string, s policy.Subject) Task {
+// evaluated returns a task that policies evaluate as this.
+func evaluated(name string, s policy.Subject) Task {
 	return Task{Name: name, Driver: s.Driver, Subject: s.Key()}
 }
 
@@ -32,13 +32,13 @@ func TestDecide_ObeysPolicies(t *testing.T) {
 		in   Demand
 		want string // robot, or the diagnosis
 	}{
-		"any robot":               {Demand{Tasks: []Task{judged("t", running("/bin/sh"))}}, "open"},
-		"a robot that allows it":  {Demand{Tasks: []Task{judged("t", running("/opt/scan"))}, Failed: []string{"open"}}, "scans"},
-		"all tasks of a replica":  {Demand{Tasks: []Task{judged("t", running("/opt/scan")), judged("u", running("/bin/sh"))}, Robot: "scans"}, "robot scans: its policy does not allow config.execConfig.command /bin/sh (allow.commands)"},
-		"a robot that is chosen":  {Demand{Tasks: []Task{judged("t", running("/bin/sh"))}, Robot: "scans"}, "robot scans: its policy does not allow config.execConfig.command /bin/sh (allow.commands)"},
-		"a robot with its files":  {Demand{Tasks: []Task{judged("t", running("/bin/sh"))}, Near: []string{"scans"}}, "open"},
-		"a file that is unusable": {Demand{Tasks: []Task{judged("t", running("/bin/sh"))}, Robot: "broken"}, "robot broken: its policy file cannot be used, so it takes no tasks"},
-		"no robot": {Demand{Tasks: []Task{judged("t", running("/bin/sh"))}, Failed: []string{"open"}},
+		"any robot":               {Demand{Tasks: []Task{evaluated("t", running("/bin/sh"))}}, "open"},
+		"a robot that allows it":  {Demand{Tasks: []Task{evaluated("t", running("/opt/scan"))}, Failed: []string{"open"}}, "scans"},
+		"all tasks of a replica":  {Demand{Tasks: []Task{evaluated("t", running("/opt/scan")), evaluated("u", running("/bin/sh"))}, Robot: "scans"}, "robot scans: its policy does not allow config.execConfig.command /bin/sh (allow.commands)"},
+		"a robot that is chosen":  {Demand{Tasks: []Task{evaluated("t", running("/bin/sh"))}, Robot: "scans"}, "robot scans: its policy does not allow config.execConfig.command /bin/sh (allow.commands)"},
+		"a robot with its files":  {Demand{Tasks: []Task{evaluated("t", running("/bin/sh"))}, Near: []string{"scans"}}, "open"},
+		"a file that is unusable": {Demand{Tasks: []Task{evaluated("t", running("/bin/sh"))}, Robot: "broken"}, "robot broken: its policy file cannot be used, so it takes no tasks"},
+		"no robot": {Demand{Tasks: []Task{evaluated("t", running("/bin/sh"))}, Failed: []string{"open"}},
 			"0 of 4 robots: 1: the task failed on it; 1: its policy does not allow config.execConfig.command /bin/sh (allow.commands); " +
 				"1: its policy does not allow metadata.namespace prod (allow.namespaces); 1: its policy file cannot be used, so it takes no tasks"},
 	} {
@@ -64,7 +64,7 @@ func TestDecide_PoliciesTellDemandsApart(t *testing.T) {
 		var demands []Demand
 		for i := range 4 {
 			command := []string{"/opt/scan", "/bin/sh"}[i%2]
-			demands = append(demands, Demand{Tasks: []Task{judged(fmt.Sprint(i), running(command))}})
+			demands = append(demands, Demand{Tasks: []Task{evaluated(fmt.Sprint(i), running(command))}})
 		}
 		out := planner.Decide(Snapshot{Robots: robots, Demands: demands})
 		if len(out.Bind) != 2 || out.Rejected["1"] == nil || out.Rejected["3"] == nil {
@@ -72,7 +72,7 @@ func TestDecide_PoliciesTellDemandsApart(t *testing.T) {
 		}
 	}
 	robots[0] = robot("r", allowing(policy.Rules{Commands: []string{"/bin/"}}))
-	out := planner.Decide(Snapshot{Robots: robots, Demands: []Demand{{Tasks: []Task{judged("t", running("/bin/sh"))}}}})
+	out := planner.Decide(Snapshot{Robots: robots, Demands: []Demand{{Tasks: []Task{evaluated("t", running("/bin/sh"))}}}})
 	if len(out.Bind) != 1 {
 		t.Errorf("after a change of the policy: %v", out.Rejected["t"])
 	}
@@ -87,7 +87,7 @@ func TestDecide_PreemptsOnlyWhereThePolicyAllows(t *testing.T) {
 	out := Decide(Snapshot{
 		Robots:  []Robot{full("a", allowing(policy.Rules{Drivers: []string{}})), full("b")},
 		Holders: map[string][]Holder{"a": holder("x"), "b": holder("y")},
-		Demands: []Demand{{Tasks: []Task{judged("t", running("/bin/sh"))}, Priority: 9, Preempts: true}},
+		Demands: []Demand{{Tasks: []Task{evaluated("t", running("/bin/sh"))}, Priority: 9, Preempts: true}},
 	})
 	if len(out.Preempt) != 1 || out.Preempt[0].Robot != "b" {
 		t.Errorf("preempts %+v", out.Preempt)
@@ -97,7 +97,7 @@ func TestDecide_PreemptsOnlyWhereThePolicyAllows(t *testing.T) {
 func TestPolicy_DecidesWhoCanEverRunTask(t *testing.T) {
 	never, sometimes := robot("r", allowing(policy.Rules{Drivers: []string{}})), robot("r", allowing(policy.Rules{Drivers: []string{"exec"}}))
 	unusable := robot("r", func(b *Robot) { b.Policy = NewPolicy(policy.AllowNothing("line 3")) })
-	task := judged("t", running("/bin/sh"))
+	task := evaluated("t", running("/bin/sh"))
 	for name, c := range map[string]struct {
 		in   Robot
 		want bool

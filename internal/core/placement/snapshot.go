@@ -65,7 +65,7 @@ type Task struct {
 	Isolation string
 	// Secrets is set if the task has values of Secrets in its environment.
 	Secrets bool
-	// Subject is what the policies of robots judge of the task, as the Key of a policy.Subject.
+	// Subject is what the policies of robots evaluate of the task, as the Key of a policy.Subject.
 	Subject string
 	// Needs is the room that the task takes beside its slot.
 	Needs Room
@@ -207,8 +207,8 @@ func (d *Demand) requiredCapabilities() capabilities {
 	return capabilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
 }
 
-// subjects returns what policies judge of the demand. It is equal for demands that every policy
-// judges equally.
+// subjects returns what policies evaluate of the demand. It is equal for demands that every policy
+// evaluates equally.
 func (d *Demand) subjects() string {
 	if len(d.Tasks) == 1 {
 		return d.Tasks[0].Subject

@@ -1,5 +1,5 @@
-// Package policy judges whether a robot's own policy allows a task. The robot enforces it before it
-// accepts a task, whatever the server sends. Placement judges the policy that the robot has
+// Package policy evaluates whether a robot's own policy allows a task. The robot enforces it before it
+// accepts a task, whatever the server sends. Placement evaluates the policy that the robot has
 // registered in the same way, so that a task is not sent to a robot that would refuse it.
 package policy
 
@@ -76,7 +76,7 @@ const (
 	RuleDevices    = "devices"
 )
 
-// RuleNames returns the names of all rules, in the order in which they are judged.
+// RuleNames returns the names of all rules, in the order in which they are evaluated.
 func RuleNames() []string {
 	return []string{RuleNamespaces, RuleDrivers, RuleUsers, RuleRoot, RuleCommands, RuleImages, RuleMounts, RuleNetworks, RuleDevices}
 }
@@ -196,7 +196,7 @@ func validatePath(entry string) error {
 	case !path.IsAbs(entry):
 		return errors.New("must be an absolute path")
 	case hasParentStep(entry):
-		return errors.New("must not contain ..")
+		return errors.New("must not contain a step .. to the parent directory")
 	case strings.ContainsAny(entry, "*:"):
 		return errors.New("must be a path; patterns are not supported")
 	}

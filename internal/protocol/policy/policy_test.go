@@ -22,7 +22,7 @@ func TestPolicy_ValidateRejects(t *testing.T) {
 		"many entries":                {Policy{Allow: Rules{Devices: make([]string, MaxEntries+1)}}, "more than 256 entries"},
 		"more than 8 KiB":             {Policy{Allow: Rules{Mounts: many}}, "longer than 8 KiB"},
 		"a relative command":          {Policy{Allow: commands("bin/sh")}, "must be an absolute path"},
-		"a command with ..":           {Policy{Allow: commands("/opt/../bin/sh")}, "must not contain .."},
+		"a command with ..":           {Policy{Allow: commands("/opt/../bin/sh")}, "must not contain a step .."},
 		"a pattern of commands":       {Policy{Allow: commands("/opt/*")}, "patterns are not supported"},
 		"a relative mount":            {Policy{Allow: mounts("data")}, "must be an absolute path"},
 		"a mount with a target":       {Policy{Allow: mounts("/data:/data")}, "must be a path"},

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Subject is what a policy judges of a task.
+// Subject is what a policy evaluates of a task.
 type Subject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Driver    string `json:"driver,omitempty"`
@@ -16,7 +16,7 @@ type Subject struct {
 	// Command of a task that is no container.
 	Command string `json:"command,omitempty"`
 	// IsResolved is set if the references in Command were replaced. If not, a command with
-	// references is not judged: the robot judges it before it starts the task.
+	// references is not evaluated: the robot evaluates it before it starts the task.
 	IsResolved bool `json:"isResolved,omitempty"`
 	// LoaderVariables are the variables of the task that decide which code its programs load,
 	// as LoaderVariables returns them.

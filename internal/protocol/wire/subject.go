@@ -7,7 +7,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/policy"
 )
 
-// PolicySubject returns what the policy of a robot judges of the task.
+// PolicySubject returns what the policy of a robot evaluates of the task.
 func (t Task) PolicySubject() policy.Subject {
 	c := t.Spec.Config
 	s := policy.Subject{Namespace: t.Metadata.Namespace, Driver: t.Spec.Driver, User: t.Spec.User}

@@ -85,12 +85,12 @@ func (c policyCheck) checkManifest(stdout io.Writer, p *policy.Policy, path stri
 		return 0, err
 	}
 	for _, t := range m.Tasks {
-		violations := policy.Judge(p, t.Subject)
+		violations := policy.Evaluate(p, t.Subject)
 		for _, v := range violations {
 			fmt.Fprintf(stdout, "%s: %s: %s\n", path, t.Object, v.WithPath(t.Path))
 		}
 		if t.Subject.HasReferences() {
-			fmt.Fprintf(stdout, "%s: %s: %s.config.execConfig.command: has references, so the robot judges it when it starts the task\n", path, t.Object, t.Path)
+			fmt.Fprintf(stdout, "%s: %s: %s.config.execConfig.command: has references, so the robot evaluates it when it starts the task\n", path, t.Object, t.Path)
 		}
 		refused += len(violations)
 	}

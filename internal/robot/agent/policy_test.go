@@ -86,9 +86,9 @@ func TestPolicy_IsEnforcedWhateverTheServerSends(t *testing.T) {
 	refused(run("t7", "/usr/bin/env"), wire.ReasonPolicyUnusable, "was removed")
 }
 
-// TestPolicy_JudgesReferencesWhenTheyAreReplaced shows that a command with references is judged with
+// TestPolicy_EvaluatesReferencesWhenTheyAreReplaced shows that a command with references is evaluated with
 // their values, before it starts.
-func TestPolicy_JudgesReferencesWhenTheyAreReplaced(t *testing.T) {
+func TestPolicy_EvaluatesReferencesWhenTheyAreReplaced(t *testing.T) {
 	s := newFakeServer(t)
 	dir := openDir(t)
 	c := s.config(dir)

@@ -18,7 +18,7 @@ func policyFrom(p *v1alpha1.RobotPolicy) *placement.Policy {
 	return placement.NewPolicy(&policy.Policy{Allow: policy.Rules(p.Allow), Problem: p.Problem})
 }
 
-// SubjectOf returns what the policies of robots judge of a task of this definition. The robot's agent
+// SubjectOf returns what the policies of robots evaluate of a task of this definition. The robot's agent
 // does the same with the Task that it is sent (wire.Task.PolicySubject).
 func SubjectOf(namespace string, def *v1alpha1.TaskDefinition) policy.Subject {
 	c := def.Config

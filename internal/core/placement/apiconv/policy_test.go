@@ -37,9 +37,9 @@ func drawDefinition(t *rapid.T) v1alpha1.TaskDefinition {
 	return d
 }
 
-// TestSubjectOf_IsWhatTheRobotJudges shows that placement and the agent, which gets the Task as JSON,
-// judge the same.
-func TestSubjectOf_IsWhatTheRobotJudges(t *testing.T) {
+// TestSubjectOf_IsWhatTheRobotEvaluates shows that placement and the agent, which gets the Task as JSON,
+// evaluate the same.
+func TestSubjectOf_IsWhatTheRobotEvaluates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Namespace: rapid.SampledFrom([]string{"prod", "test"}).Draw(t, "namespace")}}
 		task.Spec.TaskDefinition = drawDefinition(t)
@@ -53,7 +53,7 @@ func TestSubjectOf_IsWhatTheRobotJudges(t *testing.T) {
 		}
 		here, there := SubjectOf(task.Namespace, &task.Spec.TaskDefinition), sent.Task.PolicySubject()
 		if here.Key() != there.Key() || TaskOf(task).Subject != there.Key() {
-			t.Errorf("placement judges %s, the robot %s", here.Key(), there.Key())
+			t.Errorf("placement evaluates %s, the robot %s", here.Key(), there.Key())
 		}
 	})
 }

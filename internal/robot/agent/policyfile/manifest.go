@@ -33,7 +33,7 @@ type Manifest struct {
 	Skipped []string
 }
 
-// object is the part of a Job, JobTemplate, TaskGroup or Task that a policy judges.
+// object is the part of a Job, JobTemplate, TaskGroup or Task that a policy evaluates.
 type object struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
@@ -112,8 +112,8 @@ func (m *Manifest) addObject(o object, namespace string) {
 			add(path+"tasks", g.Tasks)
 		}
 	case "TaskGroup":
-		add("spec.initTasks", o.Spec.group.InitTasks)
-		add("spec.tasks", o.Spec.group.Tasks)
+		add("spec.initTasks", o.Spec.InitTasks)
+		add("spec.tasks", o.Spec.Tasks)
 	case "Task":
 		task := wire.Task{Metadata: o.Metadata, Spec: o.Spec.TaskSpec}
 		m.Tasks = append(m.Tasks, ManifestTask{name, "spec", task.PolicySubject()})

@@ -1,5 +1,5 @@
 // Package policyfile reads the policy file of a robot. The file decides what the agent, which is root
-// as a rule, runs for others: so nobody but root may be able to change or replace it.
+// as a rule, runs for others: so no user but root may be able to change or replace it.
 package policyfile
 
 import (
@@ -72,7 +72,7 @@ func checkProtected(fd int, path string, owner uint32) error {
 	}
 	isDir := s.Mode&unix.S_IFMT == unix.S_IFDIR
 	switch {
-	case s.Uid != owner && !(isDir && s.Uid == root):
+	case s.Uid != owner && (!isDir || s.Uid != root):
 		return fmt.Errorf("%s must belong to root, and belongs to uid %d: chown root %s", path, s.Uid, path)
 	case isDir && s.Mode&unix.S_ISVTX != 0:
 		return nil

@@ -31,9 +31,9 @@ func reasonOfError(err error, usual string) string {
 	return wire.ReasonPolicyViolation
 }
 
-// applyPolicy judges an accepted task again right before it starts: the policy may have changed, the
+// applyPolicy evaluates an accepted task again right before it starts: the policy may have changed, the
 // references in its command are replaced now, and its volumes may be symbolic links. The container
-// gets the paths that were judged.
+// gets the paths that were evaluated.
 func (r *Runner) applyPolicy(run *run, s *shim.Spec) error {
 	p := r.policy.Read()
 	if p == nil {

@@ -54,7 +54,7 @@ func TestApplyPolicy_ResolvesLinks(t *testing.T) {
 	}
 }
 
-func TestCheckRoot_JudgesTheAccount(t *testing.T) {
+func TestCheckRoot_EvaluatesTheAccount(t *testing.T) {
 	for name, c := range map[string]struct {
 		in      policy.Rules
 		user    *isolation.User

@@ -53,40 +53,40 @@ func (e *Error) IsUnusable() bool { return e.Violations[0].Rule == "" }
 
 // Check returns an *Error if the policy does not allow the task.
 func (p *Policy) Check(s Subject) error {
-	if violations := Judge(p, s); len(violations) > 0 {
+	if violations := Evaluate(p, s); len(violations) > 0 {
 		return &Error{violations}
 	}
 	return nil
 }
 
-// Judge returns what the policy does not allow of a task, in the order of RuleNames. It allows the
+// Evaluate returns what the policy does not allow of a task, in the order of RuleNames. It allows the
 // task if there is nothing.
-func Judge(p *Policy, s Subject) []Violation {
+func Evaluate(p *Policy, s Subject) []Violation {
 	if p == nil {
 		return nil
 	}
 	if p.Problem != "" {
 		return []Violation{{Value: p.Problem}}
 	}
-	j := &judgment{}
+	e := &evaluation{}
 	r := &p.Allow
-	j.requireName(r.Namespaces, RuleNamespaces, "metadata.namespace", s.Namespace)
-	j.requireName(r.Drivers, RuleDrivers, "driver", s.Driver)
+	e.requireName(r.Namespaces, RuleNamespaces, "metadata.namespace", s.Namespace)
+	e.requireName(r.Drivers, RuleDrivers, "driver", s.Driver)
 	if s.User != "" && !s.IsContainer() {
-		j.requireName(r.Users, RuleUsers, "user", s.User)
+		e.requireName(r.Users, RuleUsers, "user", s.User)
 	}
 	if r.Root != nil && !*r.Root && IsRoot(s.User) {
-		j.add(RuleRoot, "user", s.User)
+		e.add(RuleRoot, "user", s.User)
 	}
 	if s.IsContainer() {
-		j.judgeContainer(r, s)
+		e.evaluateContainer(r, s)
 	} else if r.Commands != nil {
-		j.judgeCommand(r.Commands, s)
+		e.evaluateCommand(r.Commands, s)
 	}
 	for _, name := range s.Devices {
-		j.requireName(r.Devices, RuleDevices, "resources.devices", name)
+		e.requireName(r.Devices, RuleDevices, "resources.devices", name)
 	}
-	return j.violations
+	return e.violations
 }
 
 // IsRoot reports whether a task's user, as NAME or NAME:GROUP, is root. Admission recognizes the
@@ -96,31 +96,31 @@ func IsRoot(user string) bool {
 	return name == "root" || name != "" && strings.Trim(name, "0") == ""
 }
 
-// judgment collects violations.
-type judgment struct{ violations []Violation }
+// evaluation collects violations.
+type evaluation struct{ violations []Violation }
 
-func (j *judgment) add(rule, field, value string) {
-	j.violations = append(j.violations, Violation{Field: field, Value: value, Rule: rule})
+func (e *evaluation) add(rule, field, value string) {
+	e.violations = append(e.violations, Violation{Field: field, Value: value, Rule: rule})
 }
 
 // requireName adds a violation if a rule does not contain the name.
-func (j *judgment) requireName(list []string, rule, field, name string) {
+func (e *evaluation) requireName(list []string, rule, field, name string) {
 	if list != nil && !slices.Contains(list, name) {
-		j.add(rule, field, name)
+		e.add(rule, field, name)
 	}
 }
 
-func (j *judgment) judgeContainer(r *Rules, s Subject) {
+func (e *evaluation) evaluateContainer(r *Rules, s Subject) {
 	const config = "config.dockerConfig."
 	if r.Images != nil && !slices.ContainsFunc(r.Images, func(entry string) bool { return allowsImage(entry, s.Image) }) {
-		j.add(RuleImages, config+"image", s.Image)
+		e.add(RuleImages, config+"image", s.Image)
 	}
 	for i, volume := range s.Volumes {
 		if r.Mounts != nil && !slices.ContainsFunc(r.Mounts, func(entry string) bool { return allowsVolume(entry, volume) }) {
-			j.add(RuleMounts, fmt.Sprintf("%svolumes[%d]", config, i), volume)
+			e.add(RuleMounts, fmt.Sprintf("%svolumes[%d]", config, i), volume)
 		}
 	}
-	j.requireName(r.Networks, RuleNetworks, config+"networkMode", networkName(s.Network))
+	e.requireName(r.Networks, RuleNetworks, config+"networkMode", networkName(s.Network))
 }
 
 // networkName returns the name of a network mode in a policy.
@@ -135,18 +135,18 @@ func networkName(mode string) string {
 	return mode
 }
 
-// judgeCommand judges what a process of the robot runs. The variables could make an allowed
+// evaluateCommand evaluates what a process of the robot runs. The variables could make an allowed
 // program load other code.
-func (j *judgment) judgeCommand(allowed []string, s Subject) {
+func (e *evaluation) evaluateCommand(allowed []string, s Subject) {
 	field := "config.execConfig.command"
 	if s.Driver == driverJava {
 		field = "driver"
 	}
 	if !s.HasReferences() && !slices.ContainsFunc(allowed, func(entry string) bool { return allowsCommand(entry, s.Command) }) {
-		j.add(RuleCommands, field, s.Command)
+		e.add(RuleCommands, field, s.Command)
 	}
 	for _, name := range s.LoaderVariables {
-		j.add(RuleCommands, "env", name)
+		e.add(RuleCommands, "env", name)
 	}
 }
 

@@ -44,7 +44,7 @@ func commands(entries ...string) Rules { return Rules{Commands: append([]string{
 func images(entries ...string) Rules   { return Rules{Images: append([]string{}, entries...)} }
 func mounts(entries ...string) Rules   { return Rules{Mounts: append([]string{}, entries...)} }
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	yes, no := true, false
 	for _, c := range []struct {
 		name string
@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 		{"another PATH", commands("/opt/robot/"), process(variables("PATH", "HOME")), "env"},
 		{"another library", commands("/opt/robot/"), process(variables("LD_PRELOAD")), "env"},
 		{"another library, without the rule", Rules{}, process(variables("LD_PRELOAD")), ""},
-		{"references, which are judged later", commands("/opt/robot/"), process(command("${meta.program}")), ""},
+		{"references, which are evaluated later", commands("/opt/robot/"), process(command("${meta.program}")), ""},
 		{"references that stay", commands("/opt/robot/"), process(command("${HOME}/x"), resolved), "config.execConfig.command"},
 		{"java", commands("java"), process(driverOf("java")), ""},
 		{"java that is not allowed", commands("/opt/robot/"), process(driverOf("java")), "driver"},
@@ -141,7 +141,7 @@ func TestJudge(t *testing.T) {
 			if err := p.Validate(); err != nil && !reflect.DeepEqual(c.in, Rules{}) {
 				t.Errorf("the policy is not valid: %v", err)
 			}
-			got := Judge(p, c.task)
+			got := Evaluate(p, c.task)
 			if (len(got) == 0) != (c.want == "") || len(got) > 0 && got[0].Field != c.want {
 				t.Errorf("violations %+v, want field %q", got, c.want)
 			}
@@ -149,15 +149,15 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudge_WithoutPolicyAllowsEverything(t *testing.T) {
-	if got := Judge(nil, process(user("root"))); len(got) != 0 {
+func TestEvaluate_WithoutPolicyAllowsEverything(t *testing.T) {
+	if got := Evaluate(nil, process(user("root"))); len(got) != 0 {
 		t.Errorf("violations %v", got)
 	}
 }
 
-func TestJudge_ProblemAllowsNothing(t *testing.T) {
+func TestEvaluate_ProblemAllowsNothing(t *testing.T) {
 	p := AllowNothing("line 3: root must be true or false")
-	got := Judge(p, process())
+	got := Evaluate(p, process())
 	if len(got) != 1 || got[0].Rule != "" || !strings.Contains(got[0].String(), "line 3") {
 		t.Errorf("violations %v", got)
 	}
@@ -207,7 +207,7 @@ func drawSubject(t *rapid.T) Subject {
 	return s
 }
 
-func TestJudge_AddingRuleNeverAllowsMore(t *testing.T) {
+func TestEvaluate_AddingRuleNeverAllowsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		few, s := drawRules(t, ""), drawSubject(t)
 		more, extra := few, drawRules(t, "extra ")
@@ -219,19 +219,19 @@ func TestJudge_AddingRuleNeverAllowsMore(t *testing.T) {
 		if more.Root == nil {
 			more.Root = extra.Root
 		}
-		before, after := Judge(&Policy{Allow: few}, s), Judge(&Policy{Allow: more}, s)
+		before, after := Evaluate(&Policy{Allow: few}, s), Evaluate(&Policy{Allow: more}, s)
 		for _, v := range before {
 			if !slices.Contains(after, v) {
 				t.Errorf("%+v does not allow %v, and with more rules %+v does", few, v, more)
 			}
 		}
-		if got := Judge(&Policy{Allow: more, Problem: "x"}, s); len(got) == 0 {
+		if got := Evaluate(&Policy{Allow: more, Problem: "x"}, s); len(got) == 0 {
 			t.Error("a policy with a problem allows the task")
 		}
 	})
 }
 
-func TestJudge_RemovingEntryNeverAllowsMore(t *testing.T) {
+func TestEvaluate_RemovingEntryNeverAllowsMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		with, s := drawRules(t, ""), drawSubject(t)
 		for _, name := range RuleNames() {
@@ -241,8 +241,8 @@ func TestJudge_RemovingEntryNeverAllowsMore(t *testing.T) {
 			}
 			without := with
 			*without.ListOf(name) = append([]string{}, (*list)[1:]...)
-			for _, v := range Judge(&Policy{Allow: with}, s) {
-				if !slices.Contains(Judge(&Policy{Allow: without}, s), v) {
+			for _, v := range Evaluate(&Policy{Allow: with}, s) {
+				if !slices.Contains(Evaluate(&Policy{Allow: without}, s), v) {
 					t.Errorf("without its first entry of %s the policy %+v allows %v", name, with, v)
 				}
 			}
@@ -254,14 +254,14 @@ func TestSubject_KeyKeepsEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, r := drawSubject(t), drawRules(t, "")
 		got, err := ParseKey(s.Key())
-		if err != nil || got.Key() != s.Key() || !slices.Equal(Judge(&Policy{Allow: r}, got), Judge(&Policy{Allow: r}, s)) {
+		if err != nil || got.Key() != s.Key() || !slices.Equal(Evaluate(&Policy{Allow: r}, got), Evaluate(&Policy{Allow: r}, s)) {
 			t.Errorf("%+v is read as %+v, %v", s, got, err)
 		}
 	})
 }
 
 func TestViolation_NamesFieldValueAndRule(t *testing.T) {
-	v := Judge(&Policy{Allow: commands("/opt/")}, process(command("/bin/sh")))[0]
+	v := Evaluate(&Policy{Allow: commands("/opt/")}, process(command("/bin/sh")))[0]
 	if want := `config.execConfig.command "/bin/sh" is not allowed by the policy of the robot (allow.commands)`; v.String() != want {
 		t.Errorf("%s, want %s", v, want)
 	}
