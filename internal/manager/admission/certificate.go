@@ -45,7 +45,7 @@ func refreshSecret(now time.Time, data map[string][]byte, host string) (fresh ma
 	}
 	authority, ok := parsePair(data[keyBundle], data[keyAuthorityKey])
 	switch {
-	case !ok || remainingLifetime(authority.Leaf, now) < servingLife:
+	case !ok || remainingLifetime(authority.Leaf, now) < servingLife || now.Before(authority.Leaf.NotBefore):
 		return fresh, true, errors.Join(addAuthority(now, fresh), addServing(now, fresh, host))
 	case remainingLifetime(authority.Leaf, now) < 2*servingLife:
 		// The old CA signs once more: replicas and the API server have weeks to read the new bundle

@@ -98,3 +98,20 @@ func TestRefreshSecret_ReplacesInvalidData(t *testing.T) {
 		t.Errorf("a certificate for another host is taken: %v", err)
 	}
 }
+
+// Certificates that were issued while the clock was ahead are replaced when it is set back.
+func TestRefreshSecret_ReplacesWhatIsNotValidYet(t *testing.T) {
+	right := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	data, _ := next(t, right.Add(365*day), nil)
+	if _, changed := next(t, right, data); !changed {
+		t.Error("a CA that is not valid yet is kept")
+	}
+	data, _ = next(t, right, nil)
+	serving := map[string][]byte{keyBundle: data[keyBundle], keyAuthorityKey: data[keyAuthorityKey]}
+	if err := addServing(right.Add(365*day), serving, host); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed := next(t, right, serving); !changed {
+		t.Error("a certificate that is not valid yet is kept")
+	}
+}

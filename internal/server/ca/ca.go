@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -238,7 +239,7 @@ func (a *Authority) cachedCertificateFor(key string, issue func(crypto.PublicKey
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reloadLocked()
-	if cached := a.cache[key]; cached != nil && a.now().Before(RenewalTime(cached.Leaf)) && slices.Equal(cached.Leaf.AuthorityKeyId, a.signer.Leaf.SubjectKeyId) {
+	if cached := a.cache[key]; cached != nil && a.isUsableLocked(cached.Leaf) {
 		return cached, nil
 	}
 	private, _, err := keyfile.NewKey()
@@ -254,20 +255,33 @@ func (a *Authority) cachedCertificateFor(key string, issue func(crypto.PublicKey
 	return issued, nil
 }
 
+// isUsableLocked reports whether a certificate is valid, not due for renewal, and signed by the
+// current CA. One that is not valid yet was issued before the clock was set back.
+func (a *Authority) isUsableLocked(c *x509.Certificate) bool {
+	now := a.now()
+	return !now.Before(c.NotBefore) && now.Before(RenewalTime(c)) && slices.Equal(c.AuthorityKeyId, a.signer.Leaf.SubjectKeyId)
+}
+
 // RenewalTime returns when two thirds of a certificate's lifetime are over.
 func RenewalTime(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// VerifyClient returns an error unless a client certificate is signed by a trusted CA.
-// It may have expired by at most late, for renewals.
-func (a *Authority) VerifyClient(c *x509.Certificate, late time.Duration) error {
-	at := a.now()
-	if at.After(c.NotAfter) && at.Sub(c.NotAfter) <= late {
-		at = c.NotAfter
+// VerifyClient returns an error unless a trusted CA has signed a client certificate, whatever the
+// dates of both are. IsValid reports whether those of the certificate include the present.
+func (a *Authority) VerifyClient(c *x509.Certificate) (isValid bool, err error) {
+	if !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || len(c.UnhandledCriticalExtensions) > 0 {
+		return false, errors.New("not a client certificate")
 	}
-	_, err := c.Verify(x509.VerifyOptions{Roots: a.TrustPool(), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloadLocked()
+	isSigner := func(authority *x509.Certificate) bool { return c.CheckSignatureFrom(authority) == nil }
+	if !slices.ContainsFunc(a.trust, isSigner) {
+		return false, errors.New("not signed by a trusted CA")
+	}
+	now := a.now()
+	return !now.Before(c.NotBefore) && !now.After(c.NotAfter), nil
 }
 
 // BrokerTLSConfig returns the configuration of a broker with these names, which requires

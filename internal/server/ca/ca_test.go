@@ -50,21 +50,24 @@ func TestAuthority_SignsRobotCertificates(t *testing.T) {
 	if _, err := a.SignRobot(identity.ServerName, newKey(t).Public()); err == nil {
 		t.Error("a robot certificate with the name of the server was signed")
 	}
-	if err := openManaged(t, dir, at).VerifyClient(c, 0); err != nil {
+	if _, err := openManaged(t, dir, at).VerifyClient(c); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
-	if err := openManaged(t, t.TempDir(), at).VerifyClient(c, 0); err == nil {
+	if _, err := openManaged(t, t.TempDir(), at).VerifyClient(c); err == nil {
 		t.Error("another CA verifies it")
 	}
-	at.Time = c.NotAfter.Add(time.Hour)
-	if a.VerifyClient(c, 0) == nil || a.VerifyClient(c, 2*time.Hour) != nil || a.VerifyClient(c, time.Minute) == nil {
-		t.Error("an expired certificate is not verified as specified")
+	for when, want := range map[time.Time]bool{c.NotBefore: true, c.NotBefore.Add(-1): false, c.NotAfter: true, c.NotAfter.Add(1): false} {
+		at.Time = when
+		if isValid, err := a.VerifyClient(c); isValid != want || err != nil {
+			t.Errorf("at %s: valid %v, %v", when, isValid, err)
+		}
 	}
+	at.Time = c.NotAfter
 	serving, err := a.ServingCertificate("localhost")(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.VerifyClient(serving.Leaf, 0) == nil {
+	if _, err := a.VerifyClient(serving.Leaf); err == nil {
 		t.Error("a serving certificate is accepted as a client certificate")
 	}
 }
@@ -109,7 +112,7 @@ func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 			t.Fatalf("at %s: %v", at, err)
 		}
 		if robot != nil {
-			if err := a.VerifyClient(robot, time.Hour); err != nil {
+			if _, err := a.VerifyClient(robot); err != nil {
 				t.Fatalf("the robot at %s: %v", at, err)
 			}
 		}
@@ -124,6 +127,50 @@ func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 	}
 	if a.KeyFingerprint() == first {
 		t.Error("the CA was never rotated")
+	}
+}
+
+// Certificates that were issued while the clock was ahead must not be used when it is set back.
+func TestAuthority_DropsCertificatesThatAreNotValidYet(t *testing.T) {
+	right := time.Now()
+	at := &clock{right}
+	dir := t.TempDir()
+	a := openManaged(t, dir, at)
+	at.Time = right.Add(365 * 24 * time.Hour)
+	robot, err := a.SignRobot("r1", newKey(t).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := a.ServingCertificate("localhost")
+	for _, when := range []time.Time{at.Time, right} {
+		at.Time = when
+		c, err := serve(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Leaf.Verify(x509.VerifyOptions{Roots: a.TrustPool(), DNSName: "localhost", CurrentTime: when}); err != nil {
+			t.Errorf("at %s: %v", when, err)
+		}
+	}
+	if isValid, err := a.VerifyClient(robot); isValid || err != nil {
+		t.Errorf("the robot's certificate: valid %v, %v", isValid, err)
+	}
+}
+
+func TestOpenManaged_ReissuesCAThatIsNotValidYet(t *testing.T) {
+	right := time.Now()
+	at := &clock{right.Add(365 * 24 * time.Hour)}
+	dir := t.TempDir()
+	ahead := openManaged(t, dir, at)
+	key := ahead.KeyFingerprint()
+	at.Time = right
+	a := openManaged(t, dir, at)
+	c, err := a.SignRobot("r1", newKey(t).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isValid, err := a.VerifyClient(c); !isValid || err != nil || a.KeyFingerprint() != key {
+		t.Errorf("valid %v, %v, key %s", isValid, err, a.KeyFingerprint())
 	}
 }
 

@@ -46,6 +46,9 @@ func (a *Authority) renewFiles() error {
 	}
 	left := current.Leaf.NotAfter.Sub(a.now())
 	switch {
+	case a.now().Before(current.Leaf.NotBefore):
+		// It was issued before the clock was set back.
+		return a.createCA(fileCertificate, fileKey)
 	case left < rotateBefore && found[fileNextCertificate]:
 		return a.promoteNextCA()
 	case left < 2*rotateBefore && !found[fileNextCertificate]:
@@ -98,7 +101,7 @@ func (a *Authority) promoteNextCA() error {
 }
 
 // createCA writes a new CA, and adds it to the trusted ones that have not expired. It uses a key
-// that an interrupted call has left.
+// that is there: an interrupted call has left it, or its certificate is not valid yet.
 func (a *Authority) createCA(certificate, key string) error {
 	trust, err := a.readTrust()
 	if err != nil {

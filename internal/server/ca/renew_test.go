@@ -91,7 +91,7 @@ func checkFullDiskAfter(t *testing.T, age time.Duration, n int) (isFull bool) {
 	at.Time = at.Add(age - (caLifetime - 2*rotateBefore + time.Minute))
 	isFull = openOnFullDisk(t, dir, at, n)
 	after := openManaged(t, dir, at)
-	if err := after.VerifyClient(c, rotateBefore); err != nil {
+	if _, err := after.VerifyClient(c); err != nil {
 		t.Errorf("after %d changes, a robot of before: %v", n, err)
 	}
 	if trusted := after.trust; len(trusted) != 2 {
@@ -181,7 +181,7 @@ func TestOpenManaged_SignsLostCertificateAgain(t *testing.T) {
 	if a.KeyFingerprint() != first {
 		t.Error("the key was replaced")
 	}
-	if err := a.VerifyClient(robot, 0); err != nil {
+	if _, err := a.VerifyClient(robot); err != nil {
 		t.Errorf("a robot of before: %v", err)
 	}
 	serving, err := a.ServingCertificate("localhost")(nil)

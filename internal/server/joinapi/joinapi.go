@@ -21,13 +21,10 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/jointoken"
 	ratelimit "k8s4r.io/k8s4r/internal/platform/limits"
+	"k8s4r.io/k8s4r/internal/platform/uptime"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
-
-// renewalGrace is how long an expired certificate can still be renewed if its key is
-// accepted: a robot may have been switched off for weeks.
-const renewalGrace = 90 * 24 * time.Hour
 
 // retryAfter is when a robot that waits for approval should ask again.
 const retryAfter = time.Second
@@ -35,7 +32,7 @@ const retryAfter = time.Second
 // Authority signs and verifies certificates.
 type Authority interface {
 	SignRobot(id string, public crypto.PublicKey) (*x509.Certificate, error)
-	VerifyClient(c *x509.Certificate, late time.Duration) error
+	VerifyClient(c *x509.Certificate) (isValid bool, err error)
 	TrustPEM() []byte
 }
 
@@ -49,9 +46,12 @@ type Handler struct {
 	Config
 	limits   *ratelimit.Limits
 	renewals *ratelimit.Limits // by robot
+	// startedAt and startUptime are the wall clock and Uptime at the start.
+	startedAt   time.Time
+	startUptime time.Duration
 }
 
-// Config has the dependencies of a Handler. All are required, except MQTTURL.
+// Config has the dependencies of a Handler. All are required, except MQTTURL and Uptime.
 type Config struct {
 	Authority Authority
 	Tokens    Tokens
@@ -63,11 +63,18 @@ type Config struct {
 	// CountRequest is called with the outcome of each request.
 	CountRequest func(path, outcome string)
 	Now          func() time.Time
-	Log          logr.Logger
+	// Uptime measures durations. If nil, it is uptime.OfMachine.
+	Uptime func() time.Duration
+	Log    logr.Logger
 }
 
 // New returns a handler.
-func New(c Config) *Handler { return &Handler{Config: c, limits: newLimits(), renewals: newRenewals()} }
+func New(c Config) *Handler {
+	if c.Uptime == nil {
+		c.Uptime = uptime.OfMachine
+	}
+	return &Handler{Config: c, limits: newLimits(), renewals: newRenewals(), startedAt: c.Now(), startUptime: c.Uptime()}
+}
 
 // Register adds the routes to mux.
 func (h *Handler) Register(mux *http.ServeMux) {
@@ -211,13 +218,7 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized, "a renewal needs the robot's certificate; without one, join with a token")
 	}
 	has := r.TLS.PeerCertificates[0]
-	name, err := identity.CertificateName(has)
-	if err == nil {
-		err = h.Authority.VerifyClient(has, renewalGrace)
-	}
-	if err == nil {
-		err = identity.ValidateRobotID(name)
-	}
+	name, isValid, err := h.verifyRobot(has)
 	if err != nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized, "the certificate is not valid: %s; join with a token", err)
 	}
@@ -244,6 +245,10 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 	}
 	if robot == nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusForbidden, identity.ReasonUnknown, "robot %s does not exist; join with a token", name)
+	}
+	if !isValid && robot.AcceptsKey(p.key) && h.silence(robot, p.key) > renewalGrace {
+		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized,
+			"the certificate of robot %s is not valid now, and the robot was not heard for more than %d days; join with a token", name, renewalGrace/(24*time.Hour))
 	}
 	return h.answerRequest(r.Context(), robot, p)
 }

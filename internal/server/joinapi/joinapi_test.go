@@ -42,10 +42,13 @@ type bench struct {
 	tokens *jointoken.Store
 	// keepsConnections leaves the connection of each request open.
 	keepsConnections bool
+	// now and uptime stand still, so that the machine's speed does not matter for the rate limits.
+	now    time.Time
+	uptime time.Duration
+	caDir  string
 }
 
 func newBench(t *testing.T) *bench {
-	start := time.Now() // the rate limits use a fixed time, so that the machine's speed does not matter
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, corev1.AddToScheme} {
@@ -56,7 +59,8 @@ func newBench(t *testing.T) *bench {
 	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).
 		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
-	auth, err := ca.OpenManaged(t.TempDir())
+	b := &bench{t: t, now: time.Now(), caDir: t.TempDir()}
+	auth, err := ca.OpenManaged(b.caDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,7 @@ func newBench(t *testing.T) *bench {
 	tokens := &jointoken.Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: time.Now}
 	New(Config{
 		Authority: auth, Tokens: tokens, Client: c, Live: c,
-		MQTTURL: func() string { return "mqtts://broker:8883" }, CountRequest: func(string, string) {}, Now: func() time.Time { return start }, Log: logr.Discard(),
+		MQTTURL: func() string { return "mqtts://broker:8883" }, CountRequest: func(string, string) {}, Now: func() time.Time { return b.now }, Uptime: func() time.Duration { return b.uptime }, Log: logr.Discard(),
 	}).Register(mux)
 	s := httptest.NewUnstartedServer(mux)
 	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.ServingCertificate("127.0.0.1")}
@@ -74,7 +78,8 @@ func newBench(t *testing.T) *bench {
 	s.Listener, s.Config.ConnContext = connections.Listen(s.Listener), connections.WithConn
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text, tokens: tokens}
+	b.c, b.url, b.auth, b.token, b.tokens = c, s.URL, auth, text, tokens
+	return b
 }
 
 // machine is a machine with a key.

@@ -210,7 +210,8 @@ func newSelfSigned(address string) (pair tls.Certificate, ca []byte, err error) 
 	c := &x509.Certificate{
 		Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName, "localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
+		// From 1970, so that it stays valid when the clock is set back.
+		NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(10, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, IsCA: true,
 	}

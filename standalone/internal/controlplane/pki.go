@@ -48,11 +48,11 @@ func (p pair) toTLS() tls.Certificate {
 
 func (p pki) filePath(name string) string { return filepath.Join(p.dir, name) }
 
-// loadCA returns the CA, and creates it if there is none. loadLeaf then replaces the certificates
+// loadCA returns the CA, and creates it if there is none that is valid now. loadLeaf then replaces the certificates
 // of an earlier CA.
 func (p pki) loadCA() (pair, error) {
 	ca, err := p.loadPair("ca")
-	if err == nil && ca.cert.IsCA && p.now().Before(ca.cert.NotAfter) {
+	if err == nil && ca.cert.IsCA && p.now().Before(ca.cert.NotAfter) && !p.now().Before(ca.cert.NotBefore) {
 		return ca, nil
 	}
 	return p.issuePair("ca", &x509.Certificate{
@@ -106,7 +106,7 @@ func (p pki) loadLeaf(name string, ca pair, want *x509.Certificate) (pair, error
 
 func (p pki) isUsable(have, ca, want *x509.Certificate) bool {
 	renewAt := have.NotAfter.Add(-have.NotAfter.Sub(have.NotBefore) / 3)
-	if have.CheckSignatureFrom(ca) != nil || !p.now().Before(renewAt) {
+	if have.CheckSignatureFrom(ca) != nil || !p.now().Before(renewAt) || p.now().Before(have.NotBefore) {
 		return false
 	}
 	for _, name := range want.DNSNames {

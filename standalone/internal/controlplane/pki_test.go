@@ -44,6 +44,7 @@ func TestPKI_KeepsCertificateWhileUsable(t *testing.T) {
 		{name: "after half its life it is kept", inAfter: leafLifetime / 2, wantKept: true},
 		{name: "with less than a third of its life left it is renewed", inAfter: leafLifetime * 3 / 4},
 		{name: "after its end it is renewed", inAfter: 2 * leafLifetime},
+		{name: "when the clock is set back before its start it is renewed", inAfter: -24 * time.Hour},
 		{name: "for another address it is renewed", inAddress: "192.0.2.1"},
 		{name: "a half-written one is replaced", inHarm: truncate("apiserver.crt")},
 		{name: "a key without its certificate is replaced", inHarm: remove("apiserver.crt")},

@@ -66,6 +66,7 @@ type Credential struct {
 	cfg     Config
 	machine string
 	write   func(path string, data []byte) error // atomic; tests fill the disk
+	now     func() time.Time                     // tests set the clock
 
 	mu      sync.Mutex
 	key     *ecdsa.PrivateKey
@@ -81,7 +82,7 @@ func Open(c Config) (*Credential, error) { return openWith(c, keyfile.WriteFile)
 
 // openWith is Open with the function that writes files atomically.
 func openWith(c Config, write func(path string, data []byte) error) (*Credential, error) {
-	m := &Credential{cfg: c, machine: machineFingerprint(), write: write, changed: make(chan struct{})}
+	m := &Credential{cfg: c, machine: machineFingerprint(), write: write, now: time.Now, changed: make(chan struct{})}
 	if err := keyfile.MakeDir(c.Dir); err != nil {
 		return nil, fmt.Errorf("identity of the robot: %w", err)
 	}
@@ -202,22 +203,38 @@ func (m *Credential) notAfter() time.Time {
 	return m.current.Leaf.NotAfter
 }
 
-// untilRenewal returns the time until the certificate is renewed.
-func (m *Credential) untilRenewal(now time.Time) time.Duration {
+// isValidAt reports whether there is a certificate that is valid now.
+func (m *Credential) isValidAt(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current != nil && !now.Before(m.current.Leaf.NotBefore) && now.Before(m.current.Leaf.NotAfter)
+}
+
+// isRenewalDue reports whether there is no certificate, two thirds of its lifetime are over, or it is
+// not valid yet: it was issued before the server's clock was set back, and the broker refuses it.
+func (m *Credential) isRenewalDue(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current == nil {
+		return true
+	}
+	c := m.current.Leaf
+	return now.Before(c.NotBefore) || !now.Before(c.NotBefore.Add(lifetimeOf(c)*2/3))
+}
+
+// checkInterval returns the time between two checks whether a renewal is due. The clock may be set
+// meanwhile, so it is short. It is also the time between two renewals while the robot's clock is
+// wrong, with which they are always due.
+func (m *Credential) checkInterval() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
 		return minRetryPause
 	}
-	return renewalDelay(m.current.Leaf, now)
+	return min(lifetimeOf(m.current.Leaf)/10, maxRetryPause)
 }
 
-// renewalDelay returns the time until two thirds of a certificate's lifetime are over. It has
-// a lower bound, because with a wrong clock they may always be over.
-func renewalDelay(c *x509.Certificate, now time.Time) time.Duration {
-	lifetime := c.NotAfter.Sub(c.NotBefore)
-	return max(min(lifetime/10, maxRetryPause), c.NotBefore.Add(lifetime*2/3).Sub(now))
-}
+func lifetimeOf(c *x509.Certificate) time.Duration { return c.NotAfter.Sub(c.NotBefore) }
 
 // The bounds of the pause between two requests.
 const (
@@ -228,7 +245,7 @@ const (
 // Join blocks until the robot has a valid certificate or ctx ends. It retries errors, so that
 // a robot can be started before its server.
 func (m *Credential) Join(ctx context.Context) error {
-	if time.Now().Before(m.notAfter()) {
+	if m.isValidAt(m.now()) {
 		return nil
 	}
 	return m.obtainCertificate(ctx)
@@ -240,9 +257,11 @@ func (m *Credential) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(m.untilRenewal(time.Now())):
+		case <-time.After(m.checkInterval()):
 		}
-		_ = m.obtainCertificate(ctx) // ends only with ctx or a certificate
+		if m.isRenewalDue(m.now()) {
+			_ = m.obtainCertificate(ctx) // ends only with ctx or a certificate
+		}
 	}
 }
 

@@ -160,22 +160,51 @@ func TestRun_RenewsWithTheSameKey(t *testing.T) {
 	}
 }
 
-func TestRenewalDelay(t *testing.T) {
+func TestIsRenewalDue(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, test := range []struct {
-		name                string
-		lifetime, age, want time.Duration
+		name          string
+		lifetime, age time.Duration
+		isDue         bool
+		interval      time.Duration
 	}{
-		{"two thirds of the lifetime", 24 * time.Hour, 0, 16 * time.Hour},
-		{"what is left of them", 24 * time.Hour, 15 * time.Hour, time.Hour},
-		{"at least a minute", 24 * time.Hour, 20 * time.Hour, time.Minute},
-		{"at least a tenth of a short lifetime", time.Minute, time.Hour, 6 * time.Second},
-		{"more, if the robot's clock is slow", 24 * time.Hour, -time.Hour, 17 * time.Hour},
+		{"before two thirds of the lifetime", 24 * time.Hour, 16*time.Hour - 1, false, time.Minute},
+		{"after two thirds of it", 24 * time.Hour, 16 * time.Hour, true, time.Minute},
+		{"after a short lifetime", time.Minute, time.Hour, true, 6 * time.Second},
+		{"not valid yet", 24 * time.Hour, -1, true, time.Minute},
 	} {
 		c := &x509.Certificate{NotBefore: start, NotAfter: start.Add(test.lifetime)}
-		if got := renewalDelay(c, start.Add(test.age)); got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		m := &Credential{current: &tls.Certificate{Leaf: c}}
+		if due, interval := m.isRenewalDue(start.Add(test.age)), m.checkInterval(); due != test.isDue || interval != test.interval {
+			t.Errorf("%s: %v, next check after %v", test.name, due, interval)
 		}
+	}
+}
+
+// A certificate that was issued while the clock was ahead is refused by the broker once the clock is
+// right.
+func TestRun_ReplacesCertificateThatIsNotValidYet(t *testing.T) {
+	s := newServer(t)
+	s.auth.SetRobotLifetime(time.Second) // it is checked ten times meanwhile
+	m := open(t, s.config(t.TempDir()))
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	_, changed := m.TLS()
+	m.now = func() time.Time { return time.Now().Add(-24 * time.Hour) }
+	if m.isValidAt(m.now()) {
+		t.Error("the certificate counts as valid before it is")
+	}
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	go m.Run(ctx)
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		t.Fatal("it is not replaced")
+	}
+	if !strings.HasPrefix(s.paths(), "/v1/join /v1/renew") {
+		t.Errorf("requested %s", s.paths())
 	}
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/url"
 
@@ -60,16 +61,24 @@ func (l *Connection) anonymousTLS() *tls.Config {
 	return config
 }
 
-// renewIfUnauthorized requests another certificate from the server if the broker refuses the
-// one that the robot has: the Robot may have been deleted, and may join again.
-func (l *Connection) renewIfUnauthorized(ctx context.Context, ack *paho.Connack) {
+// renewIfRefused requests another certificate from the server if the broker refuses the one that the
+// robot has: the Robot may have been deleted, and may join again, or the certificate's dates are not
+// those of the broker's clock.
+func (l *Connection) renewIfRefused(ctx context.Context, ack *paho.Connack, err error) {
 	const notAuthorized = 0x87
-	if ack == nil || ack.ReasonCode != notAuthorized || l.config.Credential == nil {
+	isUnauthorized := ack != nil && ack.ReasonCode == notAuthorized
+	if l.config.Credential == nil || !isUnauthorized && !isRemoteAlert(err) {
 		return
 	}
 	if err := l.config.Credential.Renew(ctx); err != nil {
 		l.log.Warn("the broker refuses the robot's certificate, and the server issued no other", "error", err)
 	}
+}
+
+// isRemoteAlert reports whether the peer has refused a TLS handshake.
+func isRemoteAlert(err error) bool {
+	refused, ok := errors.AsType[*net.OpError](err)
+	return ok && refused.Op == "remote error" // of crypto/tls
 }
 
 // followServersBroker switches to the broker that the server names.

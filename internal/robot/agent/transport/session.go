@@ -73,7 +73,7 @@ func (l *Connection) connectClient(ctx context.Context) (*paho.Client, <-chan er
 		OnServerDisconnect: func(d *paho.Disconnect) { reportLoss(lost, disconnectError(d)) },
 	})
 	if ack, err := client.Connect(ctx, l.connectPacket()); err != nil {
-		l.renewIfUnauthorized(ctx, ack)
+		l.renewIfRefused(ctx, ack, err)
 		return nil, nil, fmt.Errorf("MQTT connect: %w", err)
 	}
 	return client, lost, nil

@@ -1,0 +1,41 @@
+package joinapi
+
+import (
+	"crypto/x509"
+	"time"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+)
+
+// renewalGrace is how long after its last message a robot can renew a certificate that is not
+// valid now, if its key is accepted: it may have been switched off for weeks.
+const renewalGrace = 90 * 24 * time.Hour
+
+// verifyRobot returns the robot of a certificate that this server has issued. IsValid reports
+// whether the certificate's dates include the present.
+func (h *Handler) verifyRobot(c *x509.Certificate) (name string, isValid bool, err error) {
+	if name, err = identity.CertificateName(c); err != nil {
+		return "", false, err
+	}
+	if isValid, err = h.Authority.VerifyClient(c); err != nil {
+		return "", false, err
+	}
+	return name, isValid, identity.ValidateRobotID(name)
+}
+
+// silence returns how long the robot with a key was not heard. It is negative if the robot was
+// heard before the clock was set back.
+//
+// The time since the start of the server is measured without its wall clock, so that a step forward
+// does not make all robots silent.
+func (h *Handler) silence(r *robotv1.Robot, key string) time.Duration {
+	heard := r.CreationTimestamp.Time
+	if at := r.Status.LastHeartbeatTime; at != nil && at.After(heard) {
+		heard = at.Time
+	}
+	if id := r.Status.Identity; id != nil && id.Requested != nil && id.Requested.Key == key && id.Requested.Time.After(heard) {
+		heard = id.Requested.Time.Time
+	}
+	return h.startedAt.Sub(heard) + h.Uptime() - h.startUptime
+}
