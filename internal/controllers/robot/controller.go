@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/uptime"
 )
 
 // Name is the name of the controller.
@@ -31,11 +33,14 @@ type Controller struct {
 	Config
 	Now      func() time.Time
 	Recorder events.EventRecorder
+	// Uptime measures for how long a robot was silent. If nil, it is uptime.OfProcess.
+	Uptime func() time.Duration
 	// Concurrency is the number of robots that are reconciled at the same time.
 	Concurrency int
 
-	expect *kit.Expectations
-	counts *robotTaskCounts
+	expect     *kit.Expectations
+	counts     *robotTaskCounts
+	heartbeats *kit.Sightings[types.UID, time.Time]
 }
 
 // indexID is the cache index of robots by id, across namespaces.
@@ -46,6 +51,10 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Config = c.WithDefaults()
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.counts = newRobotTaskCounts()
+	if c.Uptime == nil {
+		c.Uptime = uptime.OfProcess
+	}
+	c.heartbeats = &kit.Sightings[types.UID, time.Time]{Uptime: c.Uptime}
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Robot{}, indexID, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.Robot).Spec.RobotID}
 	})
@@ -145,10 +154,14 @@ func (c *Controller) observe(ctx context.Context, k key) (*Input, error) {
 		c.counts.forgetRobot(k)
 		return nil, nil
 	}
-	if err != nil || c.expect.IsStale(r.UID, r.ResourceVersion) {
+	if err != nil {
 		return nil, err
 	}
-	w := &Input{Robot: &r, OlderNamespace: c.olderNamespace(ctx, &r)}
+	silence, isFirst := c.heartbeats.Observe(r.UID, heartbeatID(&r))
+	if c.expect.IsStale(r.UID, r.ResourceVersion) {
+		return nil, nil
+	}
+	w := &Input{Robot: &r, Silence: silence, MaySilenceBeLonger: isFirst, OlderNamespace: c.olderNamespace(ctx, &r)}
 	w.Tasks, w.LastCount = c.counts.countsOf(k)
 	if w.OlderNamespace != "" {
 		w.Tasks = 0 // the tasks bound to this id run on the older robot

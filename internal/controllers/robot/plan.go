@@ -28,7 +28,7 @@ const AnnotationApproved = "robot.k8s4r.io/approved"
 
 // Config configures approval and timeouts.
 type Config struct {
-	// OfflineAfter is the age of the last heartbeat at which a robot is offline. 0 means 5m.
+	// OfflineAfter is the silence at which a robot is offline. 0 means 5m.
 	OfflineAfter time.Duration
 	// Approve selects how new robots are approved. Empty means ApproveAuto.
 	Approve Approval
@@ -58,6 +58,12 @@ const countShare = 50 * time.Millisecond
 // Input holds everything that a decision about one robot depends on.
 type Input struct {
 	Robot *v1alpha1.Robot
+	// Silence is how long there was no other heartbeat than the last one, or none since the approval,
+	// as this manager has observed it.
+	Silence time.Duration
+	// MaySilenceBeLonger reports whether the last heartbeat is the only one that this manager has
+	// seen, so that it may be older.
+	MaySilenceBeLonger bool
 	// OlderNamespace is the namespace of an older robot with the same id, or "".
 	OlderNamespace string
 	// Tasks is the number of tasks that the robot holds.
@@ -181,32 +187,37 @@ func (p *plan) planPhase() {
 	if p.phase == lifecycle.RobotPending {
 		return
 	}
-	offlineAt := p.lastHeartbeat().Add(p.OfflineAfter)
+	silence := p.Silence
+	if p.out.NewPhase != "" && p.Robot.Status.LastHeartbeatTime == nil {
+		silence = 0 // it was approved just now
+	}
 	isDisconnected := meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionConnected)
 	switch {
-	case !p.now.Before(offlineAt):
+	case silence >= p.OfflineAfter:
 		p.applySignal(lifecycle.RobotUnresponsive, fmt.Sprintf("No heartbeat for %s", p.OfflineAfter))
 		return
+	case p.phase == lifecycle.RobotOffline && p.MaySilenceBeLonger:
+		return // another manager has seen how old the heartbeat is
 	case isDisconnected:
 		p.applySignal(lifecycle.RobotDisconnected, messageDisconnected)
 	default:
 		p.applySignal(lifecycle.RobotConnected, messageOnline)
 	}
 	if p.phase != lifecycle.RobotOffline {
-		p.requeueAt(offlineAt)
+		p.requeueAt(p.now.Add(p.OfflineAfter - silence))
 	}
 }
 
-// lastHeartbeat returns the time of the last heartbeat, or of the approval if there was no
-// heartbeat yet.
-func (p *plan) lastHeartbeat() time.Time {
-	if t := p.status.LastHeartbeatTime; t != nil {
-		return t.Time
+// heartbeatID identifies the last heartbeat of a robot by the time that the server has written, or
+// its approval if there was no heartbeat yet. The time is not compared with a clock.
+func heartbeatID(r *v1alpha1.Robot) time.Time {
+	if t := r.Status.LastHeartbeatTime; t != nil {
+		return t.UTC()
 	}
-	if a := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionApproved); a != nil {
-		return a.LastTransitionTime.Time
+	if a := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionApproved); a != nil {
+		return a.LastTransitionTime.UTC()
 	}
-	return p.Robot.CreationTimestamp.Time
+	return r.CreationTimestamp.UTC()
 }
 
 // planTaskCount updates the task count together with another change, or when its interval has

@@ -24,15 +24,25 @@ func newInput(phase string, changes ...func(*Input)) Input {
 }
 
 func lastHeartbeat(ago time.Duration) func(*Input) {
-	return func(w *Input) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Robot.Status.LastHeartbeatTime = &t }
+	return func(w *Input) {
+		t := metav1.NewMicroTime(noon.Add(-ago))
+		w.Robot.Status.LastHeartbeatTime, w.Silence = &t, ago
+	}
 }
 func condition(kind string, is metav1.ConditionStatus) func(*Input) {
 	return func(w *Input) {
 		w.Robot.Status.Conditions = append(w.Robot.Status.Conditions, metav1.Condition{Type: kind, Status: is, LastTransitionTime: metav1.NewTime(noon.Add(-time.Minute))})
 	}
 }
-func disconnected(w *Input)    { condition(v1alpha1.ConditionConnected, "False")(w) }
-func connected(w *Input)       { condition(v1alpha1.ConditionConnected, "True")(w) }
+func disconnected(w *Input) { condition(v1alpha1.ConditionConnected, "False")(w) }
+func connected(w *Input)    { condition(v1alpha1.ConditionConnected, "True")(w) }
+func approvedAgo(w *Input) {
+	condition(v1alpha1.ConditionApproved, "True")(w)
+	w.Silence = time.Minute
+}
+
+// seenOnce is a robot whose heartbeat this manager has seen, and no other.
+func seenOnce(w *Input)        { w.MaySilenceBeLonger = true }
 func approved(w *Input)        { w.Robot.Annotations = map[string]string{AnnotationApproved: "true"} }
 func older(w *Input)           { w.OlderNamespace = "old" }
 func tasks(n int) func(*Input) { return func(w *Input) { w.Tasks = n } }
@@ -65,8 +75,10 @@ func TestPlan(t *testing.T) {
 		{name: "a disconnected robot stays unknown", in: newInput("Unknown", lastHeartbeat(time.Minute), disconnected), wantWake: 4 * time.Minute},
 		{name: "a robot that reconnects is online", in: newInput("Unknown", lastHeartbeat(0), connected), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
 		{name: "an offline robot that sends a heartbeat is online", in: newInput("offline", lastHeartbeat(0)), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
+		{name: "an offline robot stays offline after a restart of the manager", in: newInput("Offline", lastHeartbeat(0), seenOnce)},
+		{name: "an online robot stays online after a restart of the manager", in: newInput("Online", lastHeartbeat(0), seenOnce), wantWake: 5 * time.Minute},
 		{name: "an offline robot stays offline without a write", in: newInput("Offline", lastHeartbeat(time.Hour), connected)},
-		{name: "a robot without any heartbeat counts from its approval", in: newInput("Online", condition(v1alpha1.ConditionApproved, "True")), wantWake: 4 * time.Minute},
+		{name: "a robot without any heartbeat counts from its approval", in: newInput("Online", approvedAgo), wantWake: 4 * time.Minute},
 		{name: "the task count is written after its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(5*time.Second)), wantPhase: "Online", wantTasks: 3, wantWake: 5 * time.Minute},
 		{name: "the task count waits for its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(time.Second)), wantWake: 4 * time.Second},
 		{name: "the task count is written together with another change", in: newInput("Online", lastHeartbeat(0), tasks(3), disconnected), wantPhase: "Unknown", wantTasks: 3, wantWake: 5 * time.Minute, wantMessage: messageDisconnected},
@@ -85,6 +97,21 @@ func TestPlan(t *testing.T) {
 				t.Errorf("requeue at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
+	}
+}
+
+// The times that the server writes are of another clock, which may be ahead or behind.
+func TestPlan_IgnoresTheTimeOfHeartbeats(t *testing.T) {
+	for _, skew := range []time.Duration{-24 * time.Hour, 0, 24 * time.Hour} {
+		w := newInput("Online", lastHeartbeat(skew))
+		w.Silence = 5*time.Minute - 1
+		if got := Plan(noon, Config{}.WithDefaults(), w); got.Status != nil || !got.RequeueAt.Equal(noon.Add(1)) {
+			t.Errorf("skew %s: %+v", skew, got)
+		}
+		w.Silence++
+		if got := Plan(noon, Config{}.WithDefaults(), w); got.NewPhase != lifecycle.RobotOffline {
+			t.Errorf("skew %s: %+v", skew, got)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/platform/uptime"
 )
 
 // Name is the name of the controller.
@@ -78,7 +79,9 @@ type Controller struct {
 	Live      client.Reader
 	Scheduler robotScheduler
 	Now       func() time.Time
-	Recorder  events.EventRecorder
+	// Uptime measures for how long robots are out of contact. If nil, it is uptime.OfProcess.
+	Uptime   func() time.Duration
+	Recorder events.EventRecorder
 	// RecoveryTime is how long robots may take to reconnect after an outage of all of them: no
 	// lost attempt is replaced before a robot has been online for that long.
 	RecoveryTime time.Duration
@@ -87,8 +90,9 @@ type Controller struct {
 	// Concurrency is the number of Tasks that are reconciled at the same time.
 	Concurrency int
 
-	expect  *kit.Expectations
-	explain *rate.Limiter
+	expect   *kit.Expectations
+	explain  *rate.Limiter
+	contacts *Contacts
 }
 
 // Add starts the controller and its scheduler with the manager.
@@ -96,7 +100,11 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.explain = rate.NewLimiter(explanationsPerSecond, explanationsPerSecond)
 	c.Scheduler.EnablePreemption()
-	if err := c.addIndexes(mgr); err != nil {
+	if c.Uptime == nil {
+		c.Uptime = uptime.OfProcess
+	}
+	c.contacts = NewContacts(c.Uptime)
+	if err := errors.Join(c.addIndexes(mgr), c.contacts.watchRobots(mgr)); err != nil {
 		return err
 	}
 	if err := c.Scheduler.SetupWithManager(mgr); err != nil {

@@ -15,6 +15,10 @@ type Input struct {
 	// if there is no such object.
 	Robot    *v1alpha1.Robot
 	robotKey key
+	// Contact is that of Robot, or since when it has no object.
+	Contact Contact
+	// Unanswered is how long ago the dispatch was first sent that Robot has not answered in time.
+	Unanswered time.Duration
 	// Job is the Job of the Task. Nil if the Task has none, or it was deleted.
 	Job *v1alpha1.Job
 	// Group is the TaskGroup of the Task. Nil if the Task has none, or it was deleted.
@@ -60,6 +64,7 @@ type OtherAttempt struct {
 	// Name is the name of its robot.
 	Name string
 	// Robot is the robot of that name. Nil if there is no such object.
-	Robot *v1alpha1.Robot
-	key   key
+	Robot   *v1alpha1.Robot
+	key     key
+	Contact Contact // of Robot, or since when it has no object
 }

@@ -67,6 +67,7 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	if w.Robot, err = readRobot(ctx, c, w.robotKey); err != nil {
 		return nil, err
 	}
+	c.observeContact(w)
 	if state.IsActive() {
 		w.EvictionReason = w.evictionReason(c.Scheduler.EvictionReason(k))
 	}
@@ -130,6 +131,7 @@ func (c *Controller) readOtherAttempts(ctx context.Context, t *v1alpha1.Task) (o
 		if e.Robot, err = readRobot(ctx, c, e.key); err != nil {
 			return nil, err
 		}
+		e.Contact = c.contacts.ObserveRobot(e.key, e.Robot)
 		open = append(open, e)
 	}
 	return open, nil
@@ -174,13 +176,22 @@ func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
 	if w.Robot, err = readRobot(ctx, c.Live, w.robotKey); err != nil {
 		return err
 	}
+	c.observeContact(w)
 	for i := range w.OtherAttempts {
 		e := &w.OtherAttempts[i]
 		if e.Robot, err = readRobot(ctx, c.Live, e.key); err != nil {
 			return err
 		}
+		e.Contact = c.contacts.ObserveRobot(e.key, e.Robot)
 	}
 	return nil
+}
+
+// observeContact observes for how long the Task's robot is out of contact.
+func (c *Controller) observeContact(w *Input) {
+	if w.robotKey.Name != "" {
+		w.Contact, w.Unanswered = c.contacts.ObserveRobot(w.robotKey, w.Robot), c.contacts.ObserveUnanswered(w.Task)
+	}
 }
 
 // readRobot returns the Robot, or nil if it does not exist.

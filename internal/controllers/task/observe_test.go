@@ -104,6 +104,12 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 				return []client.Object{away, named(robotIn(lifecycle.RobotOnline), "r2", 1)}
 			}
 			k := newController(t, append(robots(time.Hour), c.in.Task, c.in.Job)...)
+			var uptime time.Duration
+			k.contacts = NewContacts(func() time.Duration { return uptime })
+			for _, r := range robots(time.Hour) {
+				k.contacts.ObserveRobot(client.ObjectKeyFromObject(r), r.(*v1alpha1.Robot))
+			}
+			uptime = time.Hour
 			k.Scheduler = onlineFor{k.Scheduler, time.Hour}
 			live := &counting{Reader: newController(t, robots(c.acked)...)}
 			k.Live, k.Recorder = live, events.NewFakeRecorder(10)
@@ -164,5 +170,6 @@ func newController(t *testing.T, objects ...client.Object) *Controller {
 			WithIndex(&v1alpha1.Robot{}, indexName, func(o client.Object) []string { return []string{o.GetName()} }).Build(),
 		Now: now, Scheduler: scheduler.New(now, logr.Discard()),
 		expect: kit.NewExpectations(now, logr.Discard()), explain: rate.NewLimiter(explanationsPerSecond, explanationsPerSecond),
+		contacts: NewContacts(func() time.Duration { return 0 }),
 	}
 }

@@ -125,23 +125,17 @@ func (p *planner) describeLoss() string {
 	return "is disconnected"
 }
 
-// lostSince returns when the robot was last seen or, if it was deleted, when the task was lost. A
-// robot that does not answer is lost since the first dispatch.
+// lostSince returns since when the robot is out of contact. A robot that does not answer is lost
+// since the first dispatch.
 func (p *planner) lostSince() time.Time {
-	if c := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionAccepted); c != nil && c.Status == metav1.ConditionFalse {
-		return c.LastTransitionTime.Time
+	if p.hasDispatchTimedOut() {
+		return p.now.Add(-p.Unanswered)
 	}
-	if p.Robot != nil {
-		return lastSeen(p.Robot)
-	}
-	if c := meta.FindStatusCondition(p.status.Conditions, ConditionRobotReachable); c != nil && c.Status == metav1.ConditionFalse {
-		return c.LastTransitionTime.Time
-	}
-	return p.now
+	return p.now.Add(-p.Contact.Silence)
 }
 
-// lastSeen returns when the robot was last known to be connected: when its connection ended, or
-// when its last heartbeat was received if the connection broke without notice.
+// lastSeen returns when the robot was last known to be connected, by the server's clock: when its
+// connection ended, or when its last heartbeat was received if the connection broke without notice.
 func lastSeen(r *v1alpha1.Robot) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionConnected)
 	switch {
@@ -171,7 +165,7 @@ func (p *planner) canReplaceNow() bool {
 		p.requeueAt(p.now.Add(lostRecheckInterval))
 		return false
 	}
-	for _, at := range []time.Time{p.OnlineSince.Add(p.RecoveryTime), p.selfStopTime(p.Robot, p.lostSince())} {
+	for _, at := range []time.Time{p.OnlineSince.Add(p.RecoveryTime), p.selfStopTime(p.Contact)} {
 		if at.After(due) {
 			due = at
 		}
@@ -183,20 +177,14 @@ func (p *planner) canReplaceNow() bool {
 	return true
 }
 
-// selfStopTime returns when a disconnected robot must have stopped the task by itself, or zero if
-// it never does. If robot is nil, its object was deleted and it was last seen at last.
-func (p *planner) selfStopTime(robot *v1alpha1.Robot, last time.Time) time.Time {
+// selfStopTime returns when a robot that is out of contact must have stopped the task by itself, or
+// zero if it never does.
+func (p *planner) selfStopTime(robot Contact) time.Time {
 	stopAfter := p.disconnectPolicy().stopAfter
 	if stopAfter == 0 {
 		return time.Time{}
 	}
-	if robot != nil {
-		last = lastSeen(robot)
-		if at := robot.Status.AcknowledgedUntil; at != nil && at.After(last) {
-			last = at.Time
-		}
-	}
-	return last.Add(stopAfter + p.stopTime())
+	return p.now.Add(stopAfter + p.stopTime() - robot.sinceHeartbeat())
 }
 
 // replaceLostAttempt lets another robot run the task. The attempt on the lost robot becomes the lost
@@ -363,7 +351,7 @@ func (p *planner) awaitOtherAttempts() bool {
 func (p *planner) awaitAttemptEnd() bool {
 	p.recordMissingRobots()
 	for _, e := range p.OtherAttempts {
-		until := p.selfStopTime(e.Robot, p.missingSince(e.Attempt))
+		until := p.selfStopTime(e.Contact)
 		if !isOnline(e.Robot) && !p.now.Before(until) {
 			continue
 		}
@@ -378,8 +366,7 @@ func (p *planner) awaitAttemptEnd() bool {
 }
 
 // recordMissingRobots records for the other attempts since when their robots have had no object, and
-// shows these attempts in a condition. A robot without an object sends no report, so the wait for its
-// self-stop is measured from that time.
+// shows these attempts in a condition. A robot without an object sends no report.
 func (p *planner) recordMissingRobots() {
 	var missing []string
 	for _, e := range p.OtherAttempts {
@@ -407,12 +394,4 @@ func (p *planner) recordMissingRobots() {
 		meta.RemoveStatusCondition(&p.status.Conditions, ConditionRobotReachable)
 		p.writeStatus()
 	}
-}
-
-// missingSince returns since when the robot of an attempt has had no object, or now if it has one.
-func (p *planner) missingSince(attempt int32) time.Time {
-	if a := p.status.FindAttempt(attempt); a != nil && a.RobotMissingSince != nil {
-		return a.RobotMissingSince.Time
-	}
-	return p.now
 }

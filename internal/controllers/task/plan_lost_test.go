@@ -17,7 +17,9 @@ import (
 
 // lastSeenAgo sets a robot in a phase that was last seen that long ago.
 func lastSeenAgo(p lifecycle.RobotPhase, ago time.Duration) func(*Input) {
-	return func(w *Input) { w.Robot = robotSeenAt(p, noon.Add(-ago)) }
+	return func(w *Input) {
+		w.Robot, w.Contact = robotSeenAt(p, noon.Add(-ago)), Contact{Silence: ago, Unacknowledged: ago}
+	}
 }
 
 // revoked revokes the identity of the robot.
@@ -52,6 +54,9 @@ func reconciles(mode string) func(*Input) {
 // connectionOver sets when, and why, the robot's connection ended.
 func connectionOver(ago time.Duration, reason string) func(*Input) {
 	return func(w *Input) {
+		if reason != v1alpha1.ReasonUnresponsive {
+			w.Contact.Silence = ago
+		}
 		w.Robot.Status.Conditions = []metav1.Condition{{
 			Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.NewTime(noon.Add(-ago)),
 		}}
@@ -62,12 +67,22 @@ func neverReplaced(w *Input) { policy(func(p *v1alpha1.Disconnect) { p.Replace =
 
 // acknowledged sets until when the server has acknowledged the robot's heartbeats.
 func acknowledged(in time.Duration) func(*Input) {
-	return func(w *Input) { w.Robot.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(in)} }
+	return func(w *Input) { w.Contact.Unacknowledged = -in }
 }
 
 // otherAttemptOn adds an attempt that may still be running on robot r9. It has no object if r is nil.
 func otherAttemptOn(r *v1alpha1.Robot) func(*Input) {
-	return func(w *Input) { addOtherAttempt(w, OtherAttempt{Attempt: 1, Name: "r9", Robot: r}) }
+	e := OtherAttempt{Attempt: 1, Name: "r9", Robot: r}
+	if r != nil {
+		silence := noon.Sub(r.Status.LastHeartbeatTime.Time)
+		e.Contact = Contact{Silence: silence, Unacknowledged: silence}
+	}
+	return func(w *Input) { addOtherAttempt(w, e) }
+}
+
+// missingFor sets how long the robot has had no object.
+func missingFor(d time.Duration) func(*Input) {
+	return func(w *Input) { w.Contact = Contact{Silence: d, Unacknowledged: d} }
 }
 
 func addOtherAttempt(w *Input, e OtherAttempt) {
@@ -173,7 +188,7 @@ func TestPlan_FollowsLostRobot(t *testing.T) {
 			want: "pending attempt 1 leaves"},
 		{name: "a robot that a user chose is waited for", in: newInput(unknown, lastSeenAgo(offline, time.Hour), othersOnline(time.Hour), byHand)},
 		{name: "a deleted robot was lost when the manager noticed the deletion",
-			in:   newInput(unknown, robotDeleted, othersOnline(time.Hour), condition(ConditionRobotReachable, 6*time.Minute, "deleted", metav1.ConditionFalse)),
+			in:   newInput(unknown, robotDeleted, missingFor(6*time.Minute), othersOnline(time.Hour), condition(ConditionRobotReachable, 6*time.Minute, "deleted", metav1.ConditionFalse)),
 			want: "pending attempt 1 lost 1 (unknown) leaves"},
 		{name: "keep_replacement: the lost attempt is never restored",
 			in: newInput(unknown, lastSeenAgo(offline, time.Hour), othersOnline(time.Hour), reconciles(v1alpha1.ReconcileKeepReplacement)), want: "pending attempt 1 leaves"},
@@ -375,10 +390,13 @@ func TestPlan_WaitForDeletedRobotEnds(t *testing.T) {
 		t.Fatalf("the wait is measured from an earlier loss: %+v", first.Status)
 	}
 	w.Task.Status = *first.Status
-	end := noon.Add(time.Minute + wire.DefaultKillTimeout + stopMargin)
+	wait := time.Minute + wire.DefaultKillTimeout + stopMargin
+	end := noon.Add(wait)
+	w.OtherAttempts[0].Contact = Contact{Silence: wait - time.Second, Unacknowledged: wait - time.Second}
 	if s := Plan(end.Add(-time.Second), w); s.Bind != nil {
 		t.Error("the task is dispatched before the wait is over")
 	}
+	w.OtherAttempts[0].Contact = Contact{Silence: wait, Unacknowledged: wait}
 	last := Plan(end, w)
 	if last.Status == nil || taskstate.AwaitsOtherAttempt(&v1alpha1.Task{Status: *last.Status}) {
 		t.Errorf("the wait does not end: %+v", last.Status)
@@ -418,6 +436,7 @@ func TestPlan_CountsLaterLossFromItsOwnTime(t *testing.T) {
 	w := newInput(lifecycle.TaskRunning, robotDeleted, condition(ConditionRobotReachable, time.Hour, "deleted", metav1.ConditionFalse))
 	s := Plan(noon, w)
 	w.Task.Status, w.OnlineSince = *s.Status, noon.Add(-time.Hour)
+	missingFor(time.Minute)(&w)
 	if again := Plan(noon.Add(time.Minute), w); again.Status != nil {
 		t.Errorf("state is %s one minute after the loss, want unknown", again.Status.State)
 	}

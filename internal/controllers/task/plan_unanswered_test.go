@@ -14,7 +14,10 @@ import (
 
 // unanswered is a task whose connected robot has not answered the dispatch of this long ago in time.
 func unanswered(ago time.Duration) func(*Input) {
-	return condition(v1alpha1.ConditionAccepted, ago, "why", metav1.ConditionFalse)
+	return func(w *Input) {
+		condition(v1alpha1.ConditionAccepted, ago, "why", metav1.ConditionFalse)(w)
+		w.Unanswered = ago
+	}
 }
 
 // lostBecause sets the reason of the task's state.

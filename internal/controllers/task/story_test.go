@@ -30,11 +30,14 @@ type story struct {
 	job    *v1alpha1.Job
 	group  *v1alpha1.TaskGroup // nil: one that asks for nothing special
 	output strings.Builder
+
+	contacts *Contacts
 }
 
 func newStory(t *testing.T) *story {
 	g := &story{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
 	g.s = newScheduler(func() time.Time { return g.now })
+	g.contacts = NewContacts(func() time.Duration { return g.now.Sub(noon) })
 	g.job = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns"}, Status: v1alpha1.JobStatus{State: "running"}}
 	g.showObject(g.job)
 	return g
@@ -50,6 +53,7 @@ func (g *story) setRobot(name string, p lifecycle.RobotPhase) {
 	}
 	r.Name, r.Namespace = name, "ns"
 	g.robots[name] = r
+	g.contacts.ObserveRobot(client.ObjectKeyFromObject(r), r)
 	g.showObject(r)
 	g.runUntilStable()
 }
@@ -179,6 +183,7 @@ func (g *story) planTasks() (changed bool) {
 		w.ReservedRobot, w.Rejected = g.s.Assignment(key{Namespace: "ns", Name: n})
 		w.MayExplain = w.Rejected != nil && w.explainPlacement().isDue(g.now, t)
 		w.Robot = g.robots[w.robotName()]
+		w.Contact, w.Unanswered = g.contacts.ObserveRobot(key{Namespace: "ns", Name: w.robotName()}, w.Robot), g.contacts.ObserveUnanswered(t)
 		w.OnlineSince = g.s.OnlineSince("ns")
 		if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 			w.LostAttemptRobot = g.robots[o.Robot]

@@ -39,7 +39,7 @@ func newAnswerGateway(t *testing.T, registration wire.Register, edit ...func(*ro
 	now := func() time.Time { return a.at }
 	a.Gateway = &Gateway{
 		cfg: Config{UnresponsiveAfter: unresponsiveAfter, OfflineAfter: offlineAfter}, now: now, log: logr.Discard(), m: m,
-		objects: objects, robots: newRobotStates(false), robotQueue: newQueue[string](), downlink: d,
+		objects: objects, robots: newRobotStates(false, noUptime), robotQueue: newQueue[string](), downlink: d,
 		acks:      &ackBatcher{send: func(_ string, k wire.Ack) { a.acked = append(a.acked, k.Tasks...) }},
 		taskLists: &taskLists{now: now, objects: objects, protocolOf: alwaysV2},
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/limits"
 	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/platform/uptime"
 	"k8s4r.io/k8s4r/internal/protocol/trace"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/server/logstore"
@@ -108,6 +109,7 @@ type Gateway struct {
 	informers Informers
 	warn      func(client.Object, string, string)
 	now       func() time.Time
+	uptime    func() time.Duration // of the machine
 	log       logr.Logger
 	m         *metrics
 
@@ -132,7 +134,7 @@ type Gateway struct {
 	robotQueue     workqueue.TypedRateLimitingInterface[string]
 	finalizerQueue workqueue.TypedRateLimitingInterface[types.UID]
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
-	syncedAt       atomic.Int64                                    // when the index was complete, in Unix nanoseconds; zero: not yet
+	syncedAt       atomic.Int64                                    // uptime when the index was complete, in nanoseconds; zero: not yet
 	running        atomic.Bool
 }
 
@@ -162,7 +164,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	}
 	g := &Gateway{
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
-		now: time.Now, log: log, m: m, objects: newObjectIndex(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker()), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
+		now: time.Now, uptime: uptime.OfMachine, log: log, m: m, objects: newObjectIndex(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker(), uptime.OfMachine), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
 		robotQueue: newQueue[string](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
 	}
 	if g.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
@@ -255,7 +257,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.syncedAt.Store(g.now().UnixNano())
+	g.syncedAt.Store(int64(g.uptime()))
 	g.log.Info("serving robots", "broker", g.mqtt.url.Redacted(), "robots", len(g.objects.robotIDs()))
 	return g.serveRobots(ctx)
 }
@@ -369,13 +371,10 @@ func boolGauge(yes bool) float64 {
 // reports whether it did. Only connected robots are checked, and only after this server
 // has listened for long enough.
 func (g *Gateway) detectDisconnect(now time.Time, id string, r *robotv1.Robot) (gone bool) {
-	since := time.Unix(0, g.syncedAt.Load())
-	if at := r.Status.LastHeartbeatTime; at != nil {
-		since = laterOf(since, at.Time)
-	}
+	listened := g.uptime() - time.Duration(g.syncedAt.Load())
 	connected := meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected)
 	g.robots.updateState(id, true, func(w *robotState) {
-		gone = w.confirmLastWill(now) || connected && w.markSilent(now, since, g.cfg.OfflineAfter)
+		gone = w.confirmLastWill(now) || connected && w.markSilent(now, listened, g.cfg.OfflineAfter)
 	})
 	return gone
 }
@@ -398,7 +397,7 @@ func (g *Gateway) dispatchProtocol(robotID string) string {
 // hasCaughtUp reports whether a Task that is missing in the index is certainly deleted.
 func (g *Gateway) hasCaughtUp() bool {
 	at := g.syncedAt.Load()
-	return at != 0 && g.now().Sub(time.Unix(0, at)) > catchUp
+	return at != 0 && g.uptime()-time.Duration(at) > catchUp
 }
 
 func (g *Gateway) sendMessage(robotID string, k wire.Kind, v any) bool {

@@ -302,7 +302,6 @@ func TestRobotState_ConfirmsLastWillAfterSilence(t *testing.T) {
 func TestSweepRobots_QueuesUnwrittenHeartbeat(t *testing.T) {
 	for after, want := range map[time.Duration]int{offlineAfter/3 - 1: 0, offlineAfter / 3: 1} {
 		g := newSweepingGateway(t, newKnownRobot("Online"))
-		g.syncedAt.Store(clock.UnixNano())
 		g.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(time.Second) })
 		g.sweepRobotsOnce(clock.Add(after))
 		if got := g.robotQueue.Len(); got != want {
@@ -343,7 +342,8 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 	} {
 		b := newSweepingGateway(t, row.robot)
 		now := clock.Add(row.after)
-		b.syncedAt.Store(now.Add(-row.listened).UnixNano())
+		b.uptime = func() time.Duration { return 24 * time.Hour }
+		b.syncedAt.Store(int64(24*time.Hour - row.listened))
 		if row.received {
 			b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
 		}
@@ -490,7 +490,7 @@ func TestGateway_AcknowledgesReportsOfDeletedTask(t *testing.T) {
 	defer r.Stop()
 	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-	s.gateway.syncedAt.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.gateway.syncedAt.Store(int64(s.gateway.uptime() - time.Hour))
 	if err := s.api.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}

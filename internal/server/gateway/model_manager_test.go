@@ -157,7 +157,7 @@ func (m *model) planTask(name string) draft {
 	if state.IsPlaceable() || state == lifecycle.TaskExited {
 		for _, a := range t.Status.Attempts {
 			if a.FinishedAt == nil && m.job.Spec.Disconnect.StopOnRobotAfter != nil {
-				w.OtherAttempts = append(w.OtherAttempts, task.OtherAttempt{Attempt: a.Attempt, Name: a.Robot, Robot: m.robots[a.Robot]})
+				w.OtherAttempts = append(w.OtherAttempts, task.OtherAttempt{Attempt: a.Attempt, Name: a.Robot, Robot: m.robots[a.Robot], Contact: m.observeContact(a.Robot)})
 			}
 		}
 	}
@@ -171,6 +171,9 @@ func (m *model) planTask(name string) draft {
 		}
 	}
 	w.Robot, w.OnlineSince = m.robots[at], m.lastOnlineSince
+	if w.Robot != nil {
+		w.Contact, w.Unanswered = m.observeContact(at), m.contacts.ObserveUnanswered(t)
+	}
 	w.HasCapableRobot = m.hasCapableRobot(t)
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 		w.LostAttemptRobot = m.robots[o.Robot]
@@ -320,7 +323,7 @@ func (m *model) planRobot(id string) {
 	if !m.api {
 		return
 	}
-	actions := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Robots: len(m.robots)})
+	actions := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Silence: m.observeHeartbeat(id), Robots: len(m.robots)})
 	if actions.Status != nil {
 		was := m.robots[id].Status.Phase
 		m.writeRobot(id, *actions.Status)

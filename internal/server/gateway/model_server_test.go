@@ -29,7 +29,7 @@ type modelServer struct {
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, objects: newObjectIndex(), states: newRobotStates(false)}
+	s := &modelServer{m: m, up: true, objects: newObjectIndex(), states: newRobotStates(false, m.uptime)}
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }
@@ -152,9 +152,12 @@ func (s *modelServer) receiveHeartbeat(id string, ack heartbeatAck) {
 	if !s.up {
 		return
 	}
-	s.states.updateState(id, true, func(w *robotState) { w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}) })
+	s.states.updateState(id, true, func(w *robotState) {
+		w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: w.heartbeatSeq + 1})
+	})
 	s.sync(id)
-	if coversHeartbeat(s.m.robots[id].Status, s.states.stateOf(id).lastSeen) {
+	if w := s.states.stateOf(id); w.coversHeartbeat(s.m.robots[id].Status) {
+		s.states.updateState(id, true, func(now *robotState) { now.ackedSeq = w.heartbeatSeq })
 		s.m.sendToRobot(id, ack)
 	}
 }
@@ -168,7 +171,8 @@ func (s *modelServer) receiveWill(id string) {
 }
 
 func (s *modelServer) sync(id string) {
-	actions := planRobot(s.m.now, id, s.states.stateOf(id), s.m.robots[id], s.m.offlineAfter)
+	w := s.states.stateOf(id)
+	actions := planRobot(s.m.now, id, w, s.m.robots[id], s.m.offlineAfter)
 	if actions.status != nil && s.m.api {
 		for i := range actions.status.Conditions {
 			c := &actions.status.Conditions[i]
@@ -177,6 +181,7 @@ func (s *modelServer) sync(id string) {
 			}
 		}
 		s.m.writeRobot(id, *actions.status)
+		s.states.recordGrant(id, w, *actions.status, s.m.offlineAfter)
 		s.objects.putRobot(s.m.robots[id])
 	}
 }

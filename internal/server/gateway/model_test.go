@@ -9,9 +9,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -34,6 +37,8 @@ type model struct {
 	offlineAfter    time.Duration
 	lastOnlineSince time.Time
 	drafts          []draft
+	contacts        *task.Contacts
+	heartbeats      kit.Sightings[string, time.Time]
 
 	server   *modelServer
 	agents   map[string]*modelRobot
@@ -94,6 +99,7 @@ func newModel(t *rapid.T) *model {
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
 		done: map[string]bool{}, replicaRobots: map[int]string{},
 	}
+	m.contacts, m.heartbeats.Uptime = task.NewContacts(m.uptime), m.uptime
 	m.job = drawJob(t)
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
 		id := fmt.Sprintf("r%d", i+1)
@@ -512,6 +518,26 @@ func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
 	next := m.robots[id].DeepCopy()
 	next.Status, next.ResourceVersion = status, m.nextVersion()
 	m.robots[id] = next
+	m.observeContact(id)
+	m.observeHeartbeat(id)
+}
+
+// uptime returns how long the manager and the server have been running.
+func (m *model) uptime() time.Duration { return m.now.Sub(clock) }
+
+// observeContact returns for how long a robot is out of contact, as the task controller observes it.
+func (m *model) observeContact(id string) task.Contact {
+	return m.contacts.ObserveRobot(types.NamespacedName{Namespace: namespace, Name: id}, m.robots[id])
+}
+
+// observeHeartbeat returns the silence of a robot, as the robot controller observes it.
+func (m *model) observeHeartbeat(id string) time.Duration {
+	var last time.Time
+	if at := m.robots[id].Status.LastHeartbeatTime; at != nil {
+		last = at.UTC()
+	}
+	silence, _ := m.heartbeats.Observe(id, last)
+	return silence
 }
 
 // settleWithoutFailures ends all failures and lets the system settle: the job ends, and with it every task and

@@ -45,7 +45,7 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 	if s.status == nil {
 		return nil
 	}
-	return g.writeRobotStatus(ctx, r, s)
+	return g.writeRobotStatus(ctx, r, w, s)
 }
 
 func (g *Gateway) sendResponse(id string, a *wire.Response) {
@@ -83,12 +83,14 @@ func (g *Gateway) updateRobotLabels(ctx context.Context, r *robotv1.Robot, now r
 	return nil
 }
 
-func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robotActions) error {
+// writeRobotStatus writes the status that was planned from the state w.
+func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, w robotState, s robotActions) error {
 	next := r.DeepCopy()
 	next.Status = *s.status
 	if err := g.handleRobotWrite(ctx, next, g.client.Status().Update(ctx, next), "write status of robot"); err != nil {
 		return err
 	}
+	g.robots.recordGrant(next.Name, w, next.Status, g.cfg.OfflineAfter)
 	g.ackHeartbeat(next.Name, next)
 	if s.warning {
 		g.warn(next, "NotResponsive", messageUnresponsive)

@@ -77,7 +77,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	}
 	if lastSeen := w.storedLastSeen(); !lastSeen.IsZero() {
 		next.LastHeartbeatTime = &metav1.MicroTime{Time: lastSeen}
-		next.AcknowledgedUntil = &metav1.MicroTime{Time: lastSeen.Add(offlineAfter / 3)}
+		next.AcknowledgedUntil = w.nextGrant(&now, lastSeen, offlineAfter)
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
@@ -196,15 +196,7 @@ func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
 		!equalPolicies(was.Policy, next.Policy) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
 		!equality.Semantic.DeepEqual(withoutUsage(was.DeviceInfo), withoutUsage(next.DeviceInfo)) ||
-		w.heartbeatSeq > 0 && !coversHeartbeat(was, w.lastSeen)
-}
-
-// coversHeartbeat reports whether a heartbeat of that time may be acknowledged. A
-// robot's self-stop deadline counts from the last acknowledged one, and the manager's
-// from the status: a later acknowledgement could let a replacement start while the robot
-// still runs the task.
-func coversHeartbeat(s robotv1.RobotStatus, lastSeen time.Time) bool {
-	return s.AcknowledgedUntil != nil && !lastSeen.After(s.AcknowledgedUntil.Time)
+		w.awaitsAck() && !w.coversHeartbeat(was)
 }
 
 func equalConditions(a, b []metav1.Condition) bool {

@@ -27,6 +27,8 @@ type robotState struct {
 	// heartbeatSeq is the number of its last heartbeat. Zero: none that needs an
 	// acknowledgement.
 	heartbeatSeq uint64
+	// ackedSeq is the number of the heartbeat that was acknowledged last.
+	ackedSeq uint64
 	// registered is when this server last received a registration.
 	registered time.Time
 	// awaitsResponse: its registration has not been answered.
@@ -44,6 +46,10 @@ type robotState struct {
 	answersDispatches bool
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
+	// grant is the last period in which its heartbeats may be acknowledged.
+	grant ackGrant
+	// uptime is that of the machine when this copy of the state was made.
+	uptime time.Duration
 }
 
 const (
@@ -61,24 +67,27 @@ const (
 // registration is in progress.
 type robotStates struct {
 	plaintext bool // of new states
+	uptime    func() time.Duration
 
 	mu      sync.Mutex
 	byID    map[string]*robotState
 	unknown int
 }
 
-func newRobotStates(plaintext bool) *robotStates {
-	return &robotStates{plaintext: plaintext, byID: map[string]*robotState{}}
+func newRobotStates(plaintext bool, uptime func() time.Duration) *robotStates {
+	return &robotStates{plaintext: plaintext, uptime: uptime, byID: map[string]*robotState{}}
 }
 
 // stateOf returns a copy of a robot's state, or the zero state.
 func (r *robotStates) stateOf(id string) robotState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.byID[id]; w != nil {
-		return *w
+	w := robotState{}
+	if known := r.byID[id]; known != nil {
+		w = *known
 	}
-	return robotState{}
+	w.uptime = r.uptime()
+	return w
 }
 
 // updateState applies a change to the state of a robot, which is created if necessary.
@@ -176,21 +185,14 @@ func (w *robotState) confirmLastWill(now time.Time) bool {
 	return true
 }
 
-// markSilent marks a robot as disconnected if no message has come since then. It reports
-// whether it did. Legacy agents have no last will.
-func (w *robotState) markSilent(now, since time.Time, offlineAfter time.Duration) bool {
-	if w.disconnectReason != "" || now.Sub(laterOf(w.lastSeen, since)) < offlineAfter {
+// markSilent marks a robot as disconnected if no message has come for offlineAfter, in which this
+// server has listened. It reports whether it did. Legacy agents have no last will.
+func (w *robotState) markSilent(now time.Time, listened, offlineAfter time.Duration) bool {
+	if w.disconnectReason != "" || min(now.Sub(w.lastSeen), listened) < offlineAfter {
 		return false
 	}
 	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonUnresponsive, time.Time{}
 	return true
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // protocolOf returns the protocol of the robot's last message, else that in its status.

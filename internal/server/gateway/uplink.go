@@ -223,7 +223,8 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 
 // ackHeartbeat acknowledges the robot's last heartbeat if its status covers it.
 func (g *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
-	if w := g.robots.stateOf(id); w.heartbeatSeq > 0 && coversHeartbeat(r.Status, w.lastSeen) {
+	if w := g.robots.stateOf(id); w.awaitsAck() && w.coversHeartbeat(r.Status) {
+		g.robots.updateState(id, true, func(now *robotState) { now.ackedSeq = w.heartbeatSeq })
 		g.acks.ackHeartbeat(id, w.heartbeatSeq)
 	}
 }

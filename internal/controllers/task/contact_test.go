@@ -1,0 +1,89 @@
+package task
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+)
+
+// acknowledgedBy writes, as the server does, a heartbeat that it received when its clock showed this
+// time, and that it acknowledges heartbeats for a minute.
+func acknowledgedBy(at time.Time) *v1alpha1.Robot {
+	r := robotSeenAt(lifecycle.RobotOnline, at)
+	r.Status.AcknowledgedUntil = &metav1.MicroTime{Time: at.Add(time.Minute)}
+	return r
+}
+
+// The clock of the server may be ahead or behind, and may be set while a robot is lost: the manager
+// counts from when it saw the server's writes.
+func TestContacts_IgnoreWallClocks(t *testing.T) {
+	for name, skew := range map[string]time.Duration{"right": 0, "ahead": 24 * time.Hour, "behind": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			uptime := time.Hour
+			c := NewContacts(func() time.Duration { return uptime })
+			k := key{Namespace: "ns", Name: "r1"}
+			c.ObserveRobot(k, acknowledgedBy(noon))
+			uptime += 10 * time.Second
+			r := acknowledgedBy(noon.Add(skew + 10*time.Second)) // the clock is set
+			c.ObserveRobot(k, r)
+			uptime += 3 * time.Minute
+			if got, want := c.ObserveRobot(k, r), (Contact{Silence: 3 * time.Minute, Unacknowledged: 2 * time.Minute}); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			c.ObserveRobot(k, nil)
+			uptime += time.Minute
+			if got := c.ObserveRobot(k, nil); got.sinceHeartbeat() != time.Minute {
+				t.Errorf("a robot that was deleted: %+v", got)
+			}
+		})
+	}
+}
+
+// A task must not run twice because the manager's clock is set forward, or the manager starts again.
+func TestPlan_SelfStopDeadlineIgnoresWallClocks(t *testing.T) {
+	const stopsAfter = 10 * time.Minute
+	var uptime time.Duration
+	restart := func() *Contacts { return NewContacts(func() time.Duration { return uptime }) }
+	c, k := restart(), key{Namespace: "ns", Name: "r1"}
+	r := acknowledgedBy(noon)
+	r.Status.Phase = string(lifecycle.RobotOffline)
+	isReplaced := func(now time.Time) bool {
+		w := newInput(lifecycle.TaskUnknown, othersOnline(time.Hour), stopAfter(stopsAfter), lostAfter(time.Second))
+		w.Robot, w.Contact, w.OnlineSince = r, c.ObserveRobot(k, r), now.Add(-time.Hour)
+		return outline(Plan(now, w)) != ""
+	}
+	isReplaced(noon)
+	killTime := (&planner{Input: newInput(lifecycle.TaskUnknown)}).stopTime()
+	due := time.Minute + stopsAfter + killTime // a minute in which heartbeats are acknowledged
+	for _, step := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		if uptime = due - 1; isReplaced(noon.Add(step + uptime)) {
+			t.Errorf("clock set by %s: it is replaced while its robot may run it", step)
+		}
+		if uptime = due; !isReplaced(noon.Add(step + uptime)) {
+			t.Errorf("clock set by %s: it is not replaced", step)
+		}
+	}
+	c = restart()
+	if isReplaced(noon.Add(48 * time.Hour)) {
+		t.Error("it is replaced right after a restart of the manager")
+	}
+}
+
+func TestContacts_CountUnansweredDispatchFromItsStart(t *testing.T) {
+	var uptime time.Duration
+	c := NewContacts(func() time.Duration { return uptime })
+	w := newInput(lifecycle.TaskUnknown, unanswered(24*time.Hour))
+	w.Task.Spec.DispatchTimeout = v1alpha1.NewDuration(20 * time.Second)
+	c.ObserveUnanswered(w.Task)
+	uptime = 10 * time.Second
+	if got := c.ObserveUnanswered(w.Task); got != 30*time.Second {
+		t.Errorf("unanswered for %s", got)
+	}
+	if got := c.ObserveUnanswered(newInput(lifecycle.TaskUnknown).Task); got != 0 {
+		t.Errorf("without the condition: %s", got)
+	}
+}
