@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
 // inContainer is a task that runs in a container. The engine may stop and come back while the task
@@ -28,12 +31,19 @@ type inContainer struct {
 	done           int // an eventfd, written when the container has exited
 	ended          chan struct{}
 	code           int // valid once ended is closed
+	// killed is closed when all processes of the container have been killed past the engine.
+	killed     chan struct{}
+	killOnce   sync.Once
+	killAnswer time.Duration // how long the engine may take to answer a kill
 }
 
 // Intervals and timeouts of requests to the engine.
 const (
 	engineRetry = time.Second
 	signalWait  = 10 * time.Second
+	// killAnswer is how long the engine may take to kill a container, before its processes are
+	// killed without it. The manager's margin for a stop is longer.
+	killAnswer = 5 * time.Second
 	// drainWait bounds the wait for the rest of the output after the container has exited.
 	drainWait = 10 * time.Second
 )
@@ -59,6 +69,7 @@ func startContainer(ctx context.Context, engine *client.Client, t Task) (*inCont
 		return nil, err
 	}
 	if _, err := engine.ContainerStart(ctx, c.id, client.ContainerStartOptions{}); err != nil {
+		_ = killCgroup(c.id) // the engine may have started it without an answer
 		output.Close()
 		c.closeFiles()
 		return nil, err
@@ -103,7 +114,7 @@ func createOptions(ctx context.Context, engine *client.Client, t Task) (o client
 
 // newInContainer duplicates the files that the output goes to, since the caller closes its own.
 func newInContainer(engine *client.Client, id string, t Task) (*inContainer, error) {
-	c := &inContainer{engine: engine, id: id, done: -1, ended: make(chan struct{})}
+	c := &inContainer{engine: engine, id: id, done: -1, ended: make(chan struct{}), killed: make(chan struct{}), killAnswer: killAnswer}
 	var err error
 	if c.done, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
@@ -151,8 +162,37 @@ func (c *inContainer) Done() int { return c.done }
 // Signal sends a signal to the first process of the container, as docker kill does.
 func (c *inContainer) Signal(s syscall.Signal) { go c.sendSignal(s) }
 
-// Kill kills all processes of the container.
-func (c *inContainer) Kill() { c.Signal(syscall.SIGKILL) }
+// Kill kills all processes of the container, through its cgroup if the engine does not answer.
+func (c *inContainer) Kill() {
+	c.Signal(syscall.SIGKILL)
+	go c.killPastEngine()
+}
+
+// killPastEngine kills the processes of a container that the engine has not ended in time.
+func (c *inContainer) killPastEngine() {
+	for wait := c.killAnswer; ; wait = engineRetry {
+		select {
+		case <-c.ended:
+			return
+		case <-time.After(wait):
+		}
+		if killCgroup(c.id) == nil {
+			c.killOnce.Do(func() { close(c.killed) })
+			return
+		}
+	}
+}
+
+var errNoCgroup = errors.New("the cgroup of the container is not visible")
+
+// killCgroup kills all processes of a container without the engine.
+func killCgroup(id string) error {
+	group := isolation.FindCgroup(id)
+	if group == nil {
+		return errNoCgroup
+	}
+	return group.Kill(killWait)
+}
 
 // sendSignal sends a signal, and retries while the engine does not answer.
 func (c *inContainer) sendSignal(s syscall.Signal) {
@@ -177,15 +217,22 @@ func (c *inContainer) End() End {
 	defer cancel()
 	<-c.ended
 	end := endOfCode(c.code)
+	defer c.closeEnd()
+	if isClosed(c.killed) {
+		return end // the engine hangs, and the agent removes the container when it answers again
+	}
 	if state, err := c.engine.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{}); err == nil && state.Container.State != nil {
 		end.OOM = state.Container.State.OOMKilled
 	}
 	for removeContainer(ctx, c.engine, c.id) != nil && ctx.Err() == nil {
 		time.Sleep(engineRetry)
 	}
+	return end
+}
+
+func (c *inContainer) closeEnd() {
 	_ = unix.Close(c.done)
 	closeEngine(c.engine)
-	return end
 }
 
 // endOfCode interprets codes above 128 as signals, as shells do, since the engine does not report
@@ -211,6 +258,7 @@ func (c *inContainer) watchContainer(output client.HijackedResponse) {
 		if ended {
 			select {
 			case <-copied:
+			case <-c.killed: // the engine hangs
 			case <-time.After(drainWait): // another process holds its output open
 			}
 		}
@@ -229,15 +277,53 @@ func (c *inContainer) watchContainer(output client.HijackedResponse) {
 
 // awaitEnd returns true when the container has exited, and false when the engine does not answer.
 func (c *inContainer) awaitEnd() (ended bool) {
-	w := c.engine.ContainerWait(context.Background(), c.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	ctx, cancel := c.contextUntilKilled()
+	defer cancel()
+	w := c.engine.ContainerWait(ctx, c.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case r := <-w.Result:
 		c.code = int(r.StatusCode)
 		return true
 	case err := <-w.Error:
-		return c.isRemoved(err)
+		return c.isKilled() || c.isRemoved(err)
+	case <-c.killed:
+		return c.isKilled()
 	}
 }
+
+// contextUntilKilled returns a context for requests that may take as long as the container runs.
+func (c *inContainer) contextUntilKilled() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-c.killed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// isKilled reports whether the processes of the container have been killed past the engine.
+func (c *inContainer) isKilled() bool {
+	if !isClosed(c.killed) {
+		return false
+	}
+	c.code = codeKilled
+	return true
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// codeKilled is the exit code of a container that was killed.
+const codeKilled = 128 + int(syscall.SIGKILL)
 
 // isRemoved reports whether err means that another client has removed the container, and thereby
 // killed it.
@@ -245,17 +331,24 @@ func (c *inContainer) isRemoved(err error) bool {
 	if !errdefs.IsNotFound(err) {
 		return false
 	}
-	c.code = 128 + int(syscall.SIGKILL)
+	c.code = codeKilled
 	return true
 }
 
 // reattach attaches to the container's output again once the engine is back. Output written
 // meanwhile is lost. It returns false if the container has exited.
 func (c *inContainer) reattach(output *client.HijackedResponse) bool {
+	ctx, cancel := c.contextUntilKilled()
+	defer cancel()
 	for {
-		time.Sleep(engineRetry)
-		state, err := c.engine.ContainerInspect(context.Background(), c.id, client.ContainerInspectOptions{})
+		select {
+		case <-c.killed:
+		case <-time.After(engineRetry):
+		}
+		state, err := c.engine.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
 		switch {
+		case c.isKilled():
+			return false
 		case c.isRemoved(err):
 			return false
 		case err != nil || state.Container.State == nil:
@@ -264,7 +357,7 @@ func (c *inContainer) reattach(output *client.HijackedResponse) bool {
 			c.code = state.Container.State.ExitCode
 			return false
 		}
-		if *output, err = c.attachOutput(context.Background()); err == nil {
+		if *output, err = c.attachOutput(ctx); err == nil {
 			return true
 		}
 	}

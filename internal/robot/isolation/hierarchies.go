@@ -15,6 +15,8 @@ import (
 type hierarchies struct {
 	// v1 has the cgroup of this process for each controller of v1.
 	v1 map[string]string
+	// mounts has the mount point of each controller of v1.
+	mounts map[string]string
 	// v2 is the mount point of cgroup v2, and own the cgroup of this process there. Both are empty
 	// if v2 is not mounted.
 	v2, own string
@@ -30,7 +32,7 @@ func findHierarchies() (hierarchies, error) {
 	if err != nil {
 		return hierarchies{}, fmt.Errorf("read the mounts: %w", err)
 	}
-	h := hierarchies{v1: map[string]string{}}
+	h := hierarchies{v1: map[string]string{}, mounts: map[string]string{}}
 	for _, m := range mounts {
 		h.addMount(m, own)
 	}
@@ -63,7 +65,7 @@ func (h *hierarchies) addMount(m *mountinfo.Info, own map[string]string) {
 	}
 	for _, c := range strings.Split(m.VFSOptions, ",") {
 		if slices.Contains([]string{cpu, cpuacct, memory, pids}, c) && h.v1[c] == "" {
-			h.v1[c] = locateGroup(m, own[c])
+			h.v1[c], h.mounts[c] = locateGroup(m, own[c]), m.Mountpoint
 		}
 	}
 }
