@@ -125,6 +125,10 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 		return nil
 	}
 	delete(r.byShim, n.Shim)
+	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker {
+		// The engine may have been down, and has then kept the container.
+		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
+	}
 	if s, known := endStatus(n.State); known {
 		r.finishRun(p, run, s)
 		return nil

@@ -5,6 +5,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -44,8 +45,11 @@ type Config struct {
 	// KillLeftovers ends the processes that killed shims have left. If nil,
 	// supervisor.KillLeftovers.
 	KillLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
-	Now           func() time.Time
-	Log           *slog.Logger
+	// SelfStopMargin is how long after the last moment at which its task should have stopped by itself
+	// a shim is killed. If zero, 20 s.
+	SelfStopMargin time.Duration
+	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // policyReader returns the robot's policy as it is now, or nil if there is none (policyfile.Keeper).
@@ -64,6 +68,7 @@ type shimKeeper interface {
 	Start(spec shim.Spec, name string) (*supervisor.Shim, error)
 	Adopt(dir string) (*supervisor.Shim, shim.State, error)
 	Stop(s *supervisor.Shim, cause string, grace time.Duration) error
+	Kill(s *supervisor.Shim) error
 	UpdateAttributes(s *supervisor.Shim, f wire.RobotAttributes) error
 	Events() <-chan struct{}
 	Updates() []supervisor.Update
@@ -121,6 +126,8 @@ type Runner struct {
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
 	log           *slog.Logger
+
+	selfStopMargin time.Duration
 
 	quotas *quotaWatcher
 	usage  *usageMeter
@@ -201,7 +208,7 @@ func New(c Config) *Runner {
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
-		killLeftovers: c.KillLeftovers, now: c.Now, log: c.Log,
+		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, log: c.Log,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
 		live: map[string]*run{}, byShim: map[*supervisor.Shim]*run{},
@@ -210,11 +217,18 @@ func New(c Config) *Runner {
 
 // Run works until ctx ends. It returns an error if the journal is broken.
 func (r *Runner) Run(ctx context.Context) error {
+	var selfStopCheck <-chan time.Time
 	for {
+		if selfStopCheck == nil && r.hasSelfStops() {
+			selfStopCheck = time.After(r.selfStopMargin / 4)
+		}
 		var messages []message
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-selfStopCheck:
+			selfStopCheck = nil
+			r.killOverdueShims()
 		case m := <-r.inbox:
 			messages = r.gatherMessages(m)
 		case grace := <-r.stopRequests:

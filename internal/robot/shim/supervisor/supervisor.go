@@ -133,6 +133,22 @@ func (sup *Supervisor) Stop(s *Shim, reason string, grace time.Duration) error {
 	return ignoreExited(shim.ControlRequest{Stop: reason, Grace: grace}.Send(s.dir))
 }
 
+// Kill kills a shim that does not do what it must, also one that was stopped by a signal. Its task is
+// killed with it, and the caller has to end what the task has left. If the shim has exited, Kill does
+// nothing.
+func (sup *Supervisor) Kill(s *Shim) error {
+	sup.mu.Lock()
+	defer sup.mu.Unlock()
+	if sup.watched[s.pidfd] != s {
+		return nil
+	}
+	err := unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return os.NewSyscallError("pidfd_send_signal", err)
+}
+
 // UpdateAttributes has a shim render its task's templates again with the robot's current
 // attributes. If the shim has exited, UpdateAttributes does nothing.
 func (sup *Supervisor) UpdateAttributes(s *Shim, f wire.RobotAttributes) error {
