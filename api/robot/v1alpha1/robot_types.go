@@ -111,9 +111,9 @@ type RobotStatus struct {
 	// --offline-after. Written by the server.
 	// +optional
 	LastHeartbeatTime *metav1.MicroTime `json:"lastHeartbeatTime,omitempty"`
-	// AcknowledgedUntil is a time before which every acknowledged heartbeat was sent. The server
-	// moves it forward before it acknowledges a later one. The manager computes the self-stop
-	// deadline of tasks from it. Written by the server.
+	// AcknowledgedUntil ends the period in which the server acknowledges heartbeats, by its clock. It
+	// is changed before a later heartbeat is acknowledged. The manager counts the self-stop deadline
+	// of tasks from when it sees the change, and adds the period. Written by the server.
 	// +optional
 	AcknowledgedUntil *metav1.MicroTime `json:"acknowledgedUntil,omitempty"`
 	// Message explains the phase to people. Written by the manager; the server writes the first

@@ -191,9 +191,12 @@ func (p *plan) planPhase() {
 	if p.out.NewPhase != "" && p.Robot.Status.LastHeartbeatTime == nil {
 		silence = 0 // it was approved just now
 	}
-	isDisconnected := meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionConnected)
+	connected := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionConnected)
+	isDisconnected := connected != nil && connected.Status == metav1.ConditionFalse
+	// The server may write a heartbeat some time after it, and has counted from the heartbeat itself.
+	isUnresponsive := isDisconnected && connected.Reason == v1alpha1.ReasonUnresponsive
 	switch {
-	case silence >= p.OfflineAfter:
+	case silence >= p.OfflineAfter, isUnresponsive:
 		p.applySignal(lifecycle.RobotUnresponsive, fmt.Sprintf("No heartbeat for %s", p.OfflineAfter))
 		return
 	case p.phase == lifecycle.RobotOffline && p.MaySilenceBeLonger:
