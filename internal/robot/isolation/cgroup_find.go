@@ -38,10 +38,7 @@ const minContainerID = 32
 // findDir returns the topmost directory below top whose name contains the id, or "".
 func findDir(top, id string) (found string) {
 	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil: // removed meanwhile
-			return nil
-		case d.IsDir() && strings.Contains(d.Name(), id):
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), id) { // on an error it was removed meanwhile
 			found = path
 			return filepath.SkipAll
 		}
