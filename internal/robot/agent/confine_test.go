@@ -93,13 +93,13 @@ func TestExec_MemoryLimitReportsOOMKilled(t *testing.T) {
 }
 
 func TestExec_LimitsForkBomb(t *testing.T) {
-	end, out, _ := ends(t, shell("t1", `
+	end, out, dir := ends(t, shell("t1", `
 		for i in $(seq 1 5000); do sleep 600 & done 2>errors
 		echo unreachable`, func(w *wire.Task) { w.Spec.Timeout = wire.Duration(3 * time.Second) }))
 	if end.State != wire.ReportFailed || strings.Contains(out, "unreachable") {
 		t.Errorf("ended as %+v with %q, want failed before all are started", end, out)
 	}
-	waitUntil(t, "its processes to be gone", func() bool { return len(taskProcesses(os.TempDir())) == 0 })
+	waitUntil(t, "its processes to be gone", func() bool { return len(taskProcesses(dir)) == 0 })
 }
 
 func TestExec_KillsChildrenThatIgnoreSIGTERM(t *testing.T) {
