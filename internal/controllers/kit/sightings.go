@@ -8,7 +8,7 @@ import (
 // Sightings measures for how long values have not changed that other programs write, such as the
 // time of a robot's last heartbeat. It counts from when this process first saw the value, not from a
 // time in it: the clocks of the programs may differ, and may be set. A restart of this process starts
-// the count anew, so a measured time is never longer than the true one.
+// the count again, so a measured time is never longer than the true one.
 type Sightings[K, V comparable] struct {
 	// Uptime must not count the time in which the machine sleeps (uptime.OfProcess).
 	Uptime func() time.Duration

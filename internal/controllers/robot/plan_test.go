@@ -76,7 +76,7 @@ func TestPlan(t *testing.T) {
 		{name: "a robot that disconnects is unknown at once", in: newInput("Online", lastHeartbeat(time.Minute), disconnected), wantPhase: "Unknown", wantWake: 4 * time.Minute, wantMessage: messageDisconnected},
 		{name: "a robot without heartbeats goes offline", in: newInput("Online", lastHeartbeat(5*time.Minute)), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
 		{name: "a disconnected robot without heartbeats goes offline", in: newInput("Unknown", lastHeartbeat(5*time.Minute), disconnected), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
-		{name: "a robot that the server has not heard for so long goes offline", in: newInput("Online", lastHeartbeat(4*time.Minute), unresponsive), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
+		{name: "a robot of which the server has received nothing for so long goes offline", in: newInput("Online", lastHeartbeat(4*time.Minute), unresponsive), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
 		{name: "a disconnected robot stays unknown", in: newInput("Unknown", lastHeartbeat(time.Minute), disconnected), wantWake: 4 * time.Minute},
 		{name: "a robot that reconnects is online", in: newInput("Unknown", lastHeartbeat(0), connected), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
 		{name: "an offline robot that sends a heartbeat is online", in: newInput("offline", lastHeartbeat(0)), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},

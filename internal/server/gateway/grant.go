@@ -37,7 +37,7 @@ func (w *robotState) coversHeartbeat(s robotv1.RobotStatus) bool {
 
 // nextGrant returns status.acknowledgedUntil for a robot that was last seen at that time. Unless the
 // stored grant still holds, it differs from it even if the clock was set back, so that the manager
-// counts anew.
+// counts again from then.
 func (w *robotState) nextGrant(now *robotv1.RobotStatus, lastSeen time.Time, offlineAfter time.Duration) *metav1.MicroTime {
 	until := lastSeen.Add(grantPeriod(offlineAfter))
 	if at := now.AcknowledgedUntil; at != nil && at.Time.Equal(until) && !w.coversHeartbeat(*now) {

@@ -248,7 +248,7 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 	}
 	if !isValid && robot.AcceptsKey(p.key) && h.silence(robot, p.key) > renewalGrace {
 		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized,
-			"the certificate of robot %s is not valid now, and the robot was not heard for more than %d days; join with a token", name, renewalGrace/(24*time.Hour))
+			"the certificate of robot %s is not valid now, and no message of it was received for more than %d days; join with a token", name, renewalGrace/(24*time.Hour))
 	}
 	return h.answerRequest(r.Context(), robot, p)
 }

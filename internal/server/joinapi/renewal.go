@@ -24,18 +24,18 @@ func (h *Handler) verifyRobot(c *x509.Certificate) (name string, isValid bool, e
 	return name, isValid, identity.ValidateRobotID(name)
 }
 
-// silence returns how long the robot with a key was not heard. It is negative if the robot was
-// heard before the clock was set back.
+// silence returns how long ago the last message of the robot with a key was received. It is negative
+// if the clock was set back since then.
 //
 // The time since the start of the server is measured without its wall clock, so that a step forward
 // does not make all robots silent.
 func (h *Handler) silence(r *robotv1.Robot, key string) time.Duration {
-	heard := r.CreationTimestamp.Time
-	if at := r.Status.LastHeartbeatTime; at != nil && at.After(heard) {
-		heard = at.Time
+	last := r.CreationTimestamp.Time
+	if at := r.Status.LastHeartbeatTime; at != nil && at.After(last) {
+		last = at.Time
 	}
-	if id := r.Status.Identity; id != nil && id.Requested != nil && id.Requested.Key == key && id.Requested.Time.After(heard) {
-		heard = id.Requested.Time.Time
+	if id := r.Status.Identity; id != nil && id.Requested != nil && id.Requested.Key == key && id.Requested.Time.After(last) {
+		last = id.Requested.Time.Time
 	}
-	return h.startedAt.Sub(heard) + h.Uptime() - h.startUptime
+	return h.startedAt.Sub(last) + h.Uptime() - h.startUptime
 }

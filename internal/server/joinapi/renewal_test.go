@@ -34,8 +34,8 @@ func (b *bench) issueBetween(m *machine, robot string, from, until time.Time) {
 	}
 }
 
-// recordHeard records when the robot was created and sent its last heartbeat.
-func (b *bench) recordHeard(robot string, at time.Time) {
+// recordLastMessage records when the robot was created and sent its last heartbeat.
+func (b *bench) recordLastMessage(robot string, at time.Time) {
 	b.t.Helper()
 	r := b.robot(robot)
 	r.CreationTimestamp = metav1.NewTime(at)
@@ -55,16 +55,16 @@ func TestRenew_AcceptsKeyWhateverTheDatesOfItsCertificate(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		from, until time.Duration // of the certificate, from now
-		heard       time.Duration // before now
+		silent      time.Duration // before now
 		step        time.Duration // of the server's clock, meanwhile
 		want        int
 	}{
 		{name: "not valid yet, as when the server's clock was ahead", from: 365 * day, until: 366 * day, want: http.StatusOK},
-		{name: "not valid yet, and heard by a clock that was ahead", from: 365 * day, until: 366 * day, heard: -365 * day, want: http.StatusOK},
-		{name: "expired for long", from: -81 * day, until: -80 * day, heard: 80 * day, want: http.StatusOK},
-		{name: "valid, not heard for long", from: -100 * day, until: day, heard: 100 * day, want: http.StatusOK},
-		{name: "expired, not heard for too long", from: -100 * day, until: -99 * day, heard: 91 * day, want: http.StatusUnauthorized},
-		{name: "not valid yet, not heard for too long", from: day, until: 2 * day, heard: 91 * day, want: http.StatusUnauthorized},
+		{name: "not valid yet, and last received by a clock that was ahead", from: 365 * day, until: 366 * day, silent: -365 * day, want: http.StatusOK},
+		{name: "expired for long", from: -81 * day, until: -80 * day, silent: 80 * day, want: http.StatusOK},
+		{name: "valid, silent for long", from: -100 * day, until: day, silent: 100 * day, want: http.StatusOK},
+		{name: "expired, silent for too long", from: -100 * day, until: -99 * day, silent: 91 * day, want: http.StatusUnauthorized},
+		{name: "not valid yet, silent for too long", from: day, until: 2 * day, silent: 91 * day, want: http.StatusUnauthorized},
 		{name: "the server's clock is set forward", from: -day, until: -1, step: 365 * day, want: http.StatusOK},
 		{name: "the server's clock is set back", from: day, until: 2 * day, step: -365 * day, want: http.StatusOK},
 	} {
@@ -73,12 +73,12 @@ func TestRenew_AcceptsKeyWhateverTheDatesOfItsCertificate(t *testing.T) {
 			m := newMachine(t, "m1")
 			b.join(m, "r1")
 			b.acceptRequest("r1")
-			b.recordHeard("r1", b.now.Add(-c.heard))
+			b.recordLastMessage("r1", b.now.Add(-c.silent))
 			b.issueBetween(m, "r1", b.now.Add(c.from), b.now.Add(c.until))
 			b.now, b.uptime = b.now.Add(c.step), b.uptime+time.Minute
 			reason, text := "", ""
 			if c.want != http.StatusOK {
-				reason, text = identity.ReasonUnauthorized, "was not heard for more than 90 days; join with a token"
+				reason, text = identity.ReasonUnauthorized, "no message of it was received for more than 90 days; join with a token"
 			}
 			status, a := b.renew(m)
 			b.expectResponse(status, a, c.want, reason, text)
@@ -92,7 +92,7 @@ func TestRenew_RefusesOthersWhateverTheirDates(t *testing.T) {
 	m := newMachine(t, "m1")
 	b.join(m, "r1")
 	b.acceptRequest("r1")
-	b.recordHeard("r1", b.now)
+	b.recordLastMessage("r1", b.now)
 	other := newMachine(t, "m1")
 	b.issueBetween(other, "r1", b.now.Add(day), b.now.Add(2*day))
 	status, a := b.renew(other)
