@@ -99,6 +99,8 @@ func TestArchive(t *testing.T) {
 		{"the oldest goes where there is too much", pruneBySize},
 		{"what lives is never pruned, its old attempts are", pruneSparesTheLiving},
 		{"more goes than one batch", pruneInBatches},
+		{"actions of users are recorded once, and found", recordsActions},
+		{"old actions go, and those of the namespace with most", prunesActions},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Run("sqlite", func(t *testing.T) {

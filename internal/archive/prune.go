@@ -14,11 +14,11 @@ const PruneBatch = 500
 
 // Retention limits what the archive keeps.
 type Retention struct {
-	// Age is how long an object is kept after its end, and an attempt or a transition of an
-	// object that has not ended. Zero: forever.
+	// Age is how long an object is kept after its end, an attempt or a transition of an object that
+	// has not ended after it happened, and an action of a user. Zero: forever.
 	Age time.Duration
 	// Bytes is the largest total size: above it the objects that ended first are removed. Objects
-	// that have not ended stay. Zero: no limit.
+	// that have not ended stay. Actions may take a tenth of it in addition. Zero: no limit.
 	Bytes int64
 }
 
@@ -29,6 +29,8 @@ type Pruned struct {
 	Bytes   int64
 	// Attempts and Transitions of objects that stay.
 	Attempts, Transitions int64
+	// Actions of users.
+	Actions int64
 }
 
 // Prune removes what exceeds the retention. The counts are right even if it returns an error.
@@ -45,6 +47,7 @@ func (s *Store) Prune(ctx context.Context, r Retention) (Pruned, error) {
 		all.Bytes += batch.Bytes
 		all.Attempts += batch.Attempts
 		all.Transitions += batch.Transitions
+		all.Actions += batch.Actions
 	}
 	if s.file != "" && all != (Pruned{}) {
 		return all, s.releaseSpace(ctx)
@@ -87,7 +90,10 @@ func (s *Store) pruneOnce(ctx context.Context, r Retention, cutoff time.Time) (o
 				return err
 			}
 		}
-		more = max(int64(out.Objects), out.Attempts, out.Transitions) == int64(s.pruneBatch)
+		if out.Actions, err = s.pruneActions(ctx, q, r, cutoff); err != nil {
+			return err
+		}
+		more = max(int64(out.Objects), out.Attempts, out.Transitions, out.Actions) == int64(s.pruneBatch)
 		return nil
 	})
 	return out, more, err

@@ -48,6 +48,7 @@ type Store struct {
 	maxRuns    int
 	few        int
 	pruneBatch int32
+	maxActions int64
 
 	// write lets one goroutine of this program write to SQLite at a time: the others
 	// would wait for it by polling.
@@ -69,6 +70,9 @@ func WithMaxRuns(n int) Option { return func(s *Store) { s.maxRuns = n } }
 // WithFew replaces the limit Few.
 func WithFew(n int) Option { return func(s *Store) { s.few = n } }
 
+// WithMaxActions replaces the limit MaxActions.
+func WithMaxActions(n int64) Option { return func(s *Store) { s.maxActions = n } }
+
 // WithPruneBatch replaces the limit PruneBatch.
 func WithPruneBatch(n int32) Option { return func(s *Store) { s.pruneBatch = n } }
 
@@ -78,7 +82,7 @@ func WithPruneBatch(n int32) Option { return func(s *Store) { s.pruneBatch = n }
 // connect: an archive that is down is one whose methods fail until it is back. The error is
 // about the address.
 func Open(address string, opts ...Option) (*Store, error) {
-	s := &Store{now: time.Now, maxRuns: MaxRuns, few: Few, pruneBatch: PruneBatch}
+	s := &Store{now: time.Now, maxRuns: MaxRuns, few: Few, pruneBatch: PruneBatch, maxActions: MaxActions}
 	scheme, rest, _ := strings.Cut(address, ":")
 	var err error
 	switch scheme {

@@ -27,6 +27,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/cli/doctor"
+	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
@@ -78,6 +79,8 @@ type cluster struct {
 	// logs opens the log of a task at the server. If server is empty, the published address is
 	// used.
 	logs func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error)
+	// actions reads a page of what users did from the server. The address is as for logs.
+	actions func(ctx context.Context, server string, q actionlog.Query) (actionlog.Page, error)
 	// podLogs opens the log of a container through the API server.
 	podLogs func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error)
 }
@@ -120,7 +123,7 @@ func newCluster(config *rest.Config, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), podLogs: newPodLogReader(config)}, nil
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), actions: newActionReader(config), podLogs: newPodLogReader(config)}, nil
 }
 
 func serverURL(config *rest.Config) string {

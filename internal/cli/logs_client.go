@@ -19,6 +19,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/platform/logclient"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
@@ -26,24 +27,49 @@ import (
 // credentials for the API server.
 func newLogReader(config *rest.Config) func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
 	return func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
-		// The address is looked up for each request, because a restarted server may have another
-		// one.
-		at, err := findServer(ctx, config)
-		if err != nil && server == "" {
+		at, err := chooseServer(ctx, config, server)
+		if err != nil {
 			return nil, err
 		}
-		if server != "" {
-			at.URL = strings.TrimSuffix(server, "/")
-		}
-		if _, err := url.Parse(at.URL); err != nil {
-			return nil, fmt.Errorf("--logs-server: %w", err)
-		}
 		log, err := logclient.OpenLog(ctx, config, at, namespace, task, q)
-		if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
-			return nil, &logsUnreachableError{server: at.URL, cause: networkCause(away.Err)}
-		}
-		return log, err
+		return log, toServerError(err, at)
 	}
+}
+
+// newActionReader returns a function that reads from k8s4r-server what users did.
+func newActionReader(config *rest.Config) func(ctx context.Context, server string, q actionlog.Query) (actionlog.Page, error) {
+	return func(ctx context.Context, server string, q actionlog.Query) (actionlog.Page, error) {
+		at, err := chooseServer(ctx, config, server)
+		if err != nil {
+			return actionlog.Page{}, err
+		}
+		p, err := logclient.ListActions(ctx, config, at, q)
+		return p, toServerError(err, at)
+	}
+}
+
+// chooseServer returns the address of k8s4r-server, with the URL in server if there is one. It is looked
+// up for each request, because a restarted server may have another one.
+func chooseServer(ctx context.Context, config *rest.Config, server string) (serveraddr.Address, error) {
+	at, err := findServer(ctx, config)
+	if err != nil && server == "" {
+		return at, err
+	}
+	if server != "" {
+		at.URL = strings.TrimSuffix(server, "/")
+	}
+	if _, err := url.Parse(at.URL); err != nil {
+		return at, fmt.Errorf("--logs-server: %w", err)
+	}
+	return at, nil
+}
+
+// toServerError explains how to reach a server that did not answer.
+func toServerError(err error, at serveraddr.Address) error {
+	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
+		return &logsUnreachableError{server: at.URL, cause: networkCause(away.Err)}
+	}
+	return err
 }
 
 func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, error) {

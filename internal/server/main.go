@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server/gateway"
@@ -40,6 +41,7 @@ func addFlags(f *pflag.FlagSet, c *Config) {
 	f.StringVar(&b.ClientID, "mqtt-client-id", "k8s4r-server", "client ID at the broker; the same for all servers of a cluster, because only the leader connects")
 	f.StringVar(&b.RobotNamespace, "robot-namespace", "default", "namespace in which Robots are created for robots that register")
 	f.DurationVar(&b.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may send no heartbeat before it is Offline; use the same value for the manager. Values below 90s, three heartbeats, make connected robots count as lost")
+	f.StringVar(&c.Archive, "archive", "", "archive that the manager writes, from which the history API answers who did what: sqlite:PATH or postgres://USER@HOST/DATABASE; empty: none")
 	addLogFlags(f, &c.Logs)
 	addAPIFlags(f, &c.API)
 }
@@ -63,6 +65,7 @@ func addAPIFlags(f *pflag.FlagSet, c *logapi.ServeConfig) {
 func validateConfig(c Config) error {
 	return errors.Join(
 		validateBroker(c.Gateway),
+		validateArchive(c.Archive),
 		requireFlag(c.Gateway.OfflineAfter > 0, "--offline-after=%s: must be positive", c.Gateway.OfflineAfter),
 		requireFlag(c.Logs.Bucket == "" || c.Logs.Dir != "", "--log-bucket: also set --log-dir, for the logs that are still being written"),
 		requireFlag((c.API.CertFile == "") == (c.API.KeyFile == ""), "--api-cert-file, --api-key-file: set both or none"),
@@ -75,6 +78,18 @@ func validateBroker(c gateway.Config) error {
 		return fmt.Errorf("--mqtt-url: %w", err)
 	}
 	return nil
+}
+
+// validateArchive opens the archive, which does not connect, to check its address.
+func validateArchive(address string) error {
+	if address == "" {
+		return nil
+	}
+	store, err := archive.Open(address)
+	if err != nil {
+		return fmt.Errorf("--archive: %w", err)
+	}
+	return store.Close()
 }
 
 func requireFlag(ok bool, format string, a ...any) error {

@@ -35,6 +35,8 @@ type Config struct {
 	Logs    LogConfig
 	API     logapi.ServeConfig
 	Join    JoinConfig
+	// Archive is the address of the archive that the history API reads (archive.Open). Empty: none.
+	Archive string
 }
 
 // Scheme returns the kinds that the server reads and writes.
@@ -82,7 +84,7 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi.Notifier, tokens joinapi.Tokens) error {
 	mux := http.NewServeMux()
 	addJoin(mgr, mux, cfg.Join, tokens)
-	if err := addLogs(mgr, mux, store, notifier); err != nil {
+	if err := errors.Join(addLogs(mgr, mux, store, notifier), addHistory(mgr, mux, cfg.Archive)); err != nil {
 		return err
 	}
 	hasNoAPI := store == nil && cfg.Join.Authority == nil

@@ -8,6 +8,21 @@ import (
 	"database/sql"
 )
 
+type Action struct {
+	ID           string
+	At           int64
+	Username     string
+	Impersonator string
+	Verb         string
+	Kind         string
+	Namespace    string
+	NamespaceUid string
+	Name         string
+	Uid          string
+	Did          string
+	Code         int64
+}
+
 type Attempt struct {
 	TaskUid      string
 	Attempt      int64
@@ -26,6 +41,12 @@ type Attempt struct {
 	FinishedAt   sql.NullInt64
 	Log          string
 	NamespaceUid string
+}
+
+type AuditPosition struct {
+	Log        string
+	File       string
+	ByteOffset int64
 }
 
 type Label struct {

@@ -171,5 +171,6 @@ func (s *system) addServer(mgr ctrl.Manager, tracer *tracing.Tracer) error {
 		Logs:    server.LogConfig{Dir: s.dir.Join("tasklogs")},
 		API:     logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.listHosts()},
 		Join:    s.joinConfig(),
+		Archive: s.opts.archiveAddress(),
 	})
 }
