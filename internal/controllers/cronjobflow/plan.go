@@ -228,6 +228,7 @@ func (p *planner) newFlow(due time.Time) *flowv1.JobFlow {
 	if f.Annotations == nil {
 		f.Annotations = map[string]string{}
 	}
+	delete(f.Annotations, actions.AnnotationRecords) // an author of a template must not write who changed the flow
 	f.Annotations[cronv1.AnnotationScheduledAt] = due.Format(time.RFC3339)
 	return f
 }

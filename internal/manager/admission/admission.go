@@ -42,6 +42,11 @@ type Config struct {
 	// Unreachable sets failurePolicy to Ignore, for a URL that the API server may not reach. The
 	// controllers validate again in any case.
 	Unreachable bool
+	// RecordActions records who creates, changes and deletes objects. It keeps the registrations in
+	// config/webhook/actions.yaml, if there are any, or creates them with URL.
+	RecordActions bool
+	// Archive records deletions. If nil, they are not recorded.
+	Archive ActionRecorder
 	// Now returns the current time. If nil, time.Now.
 	Now func() time.Time
 	// Every is the time between two checks of the certificate. If 0, one minute.

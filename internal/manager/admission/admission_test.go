@@ -107,11 +107,11 @@ func ask(t *testing.T, c client.Client, now func() time.Time, address, name stri
 // inCluster returns a client of a cluster with the objects of kubectl apply -k config.
 func inCluster(t *testing.T) client.Client {
 	t.Helper()
-	registration, err := (&Config{}).buildRegistration()
+	registrations, err := (&Config{RecordActions: true}).buildRegistrations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registration).Build()
+	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrations...).Build()
 }
 
 func TestServer_ReplicasShareAndRenewCertificate(t *testing.T) {

@@ -3,6 +3,7 @@ package admission
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -25,8 +26,13 @@ import (
 // secretName is the name of the Secret in the Service's namespace.
 const secretName = "k8s4r-webhook"
 
-// registrationFile is the webhook's registration without its CA bundle.
-const registrationFile = "webhook/registration.yaml"
+// The registrations without their CA bundles: of the validation of flows, and of the records of actions.
+const (
+	registrationFile = "webhook/registration.yaml"
+	actionsFile      = "webhook/actions.yaml"
+	// actionRegistration is the name of both registrations in actionsFile.
+	actionRegistration = "k8s4r-actions"
+)
 
 // renewCertificate updates the certificate in the Secret, in the registration and in this process.
 // Replicas do so concurrently; one whose write conflicts reads the other's Secret the next time.
@@ -36,7 +42,7 @@ func (s *server) renewCertificate(ctx context.Context) error {
 		return fmt.Errorf("secret %s: %w", secretName, err)
 	}
 	// The CA must be trusted before the certificate is served.
-	if err := s.writeRegistration(ctx, data[keyBundle]); err != nil {
+	if err := s.writeRegistrations(ctx, data[keyBundle]); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
 	pair, ok := parsePair(data[keyCertificate], data[keyKey])
@@ -96,28 +102,41 @@ func (s *server) readSecret(ctx context.Context) (map[string][]byte, error) {
 	return fresh, s.client.Update(ctx, had) // fails if another replica has written it since
 }
 
-// writeRegistration writes the CA bundle into the registration. If there is a URL, it writes or
-// creates all of it.
-func (s *server) writeRegistration(ctx context.Context, bundle []byte) error {
-	want, err := s.cfg.buildRegistration()
+// writeRegistrations writes the CA bundle into all registrations.
+func (s *server) writeRegistrations(ctx context.Context, bundle []byte) error {
+	all, err := s.cfg.buildRegistrations()
 	if err != nil {
 		return err
 	}
-	have := &admissionv1.ValidatingWebhookConfiguration{}
-	err = s.live.Get(ctx, client.ObjectKeyFromObject(want), have)
+	for _, want := range all {
+		if err := s.writeRegistration(ctx, want, bundle); err != nil {
+			return fmt.Errorf("%s: %w", want.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// writeRegistration writes the CA bundle into a registration. If there is a URL, it writes or creates all
+// of it. The registrations of actions may be missing: then they are not recorded.
+func (s *server) writeRegistration(ctx context.Context, want client.Object, bundle []byte) error {
+	have := want.DeepCopyObject().(client.Object)
+	err := s.live.Get(ctx, client.ObjectKeyFromObject(want), have)
 	if apierrors.IsNotFound(err) && s.cfg.URL != "" {
 		setCABundle(want, bundle)
 		return s.registrar().Create(ctx, want)
 	}
+	if apierrors.IsNotFound(err) && want.GetName() == actionRegistration {
+		return nil
+	}
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no ValidatingWebhookConfiguration %s; apply config/webhook, or omit --webhook-bind-address", want.Name)
+		return fmt.Errorf("there is no such ValidatingWebhookConfiguration; apply config/webhook, or omit --webhook-bind-address")
 	}
 	if err != nil {
 		return err
 	}
-	next := have.DeepCopy()
+	next := have.DeepCopyObject().(client.Object)
 	if s.cfg.URL != "" {
-		next.Webhooks = want.Webhooks
+		copyWebhooks(next, want)
 	}
 	setCABundle(next, bundle)
 	if equality.Semantic.DeepEqual(have, next) {
@@ -134,43 +153,94 @@ func (s *server) registrar() client.Client {
 	return s.client
 }
 
-// removeRegistration deletes a registration by URL. Without it, the API server would reject all
-// flows once the webhook has stopped.
-func (s *server) removeRegistration(ctx context.Context) error {
+// removeRegistrations deletes registrations by URL. Without it, the API server would reject all flows once
+// the webhook has stopped.
+func (s *server) removeRegistrations(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	registered, err := s.cfg.buildRegistration()
-	if err != nil {
-		return err
+	all, err := s.cfg.buildRegistrations()
+	for _, registered := range all {
+		err = errors.Join(err, client.IgnoreNotFound(s.registrar().Delete(ctx, registered)))
 	}
-	return client.IgnoreNotFound(s.registrar().Delete(ctx, registered))
+	return err
 }
 
-func setCABundle(c *admissionv1.ValidatingWebhookConfiguration, bundle []byte) {
-	for i := range c.Webhooks {
-		c.Webhooks[i].ClientConfig.CABundle = bundle
+// clientConfigs returns how the API server reaches each webhook of a registration.
+func clientConfigs(registration client.Object) (all []*admissionv1.WebhookClientConfig) {
+	switch r := registration.(type) {
+	case *admissionv1.ValidatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			all = append(all, &r.Webhooks[i].ClientConfig)
+		}
+	case *admissionv1.MutatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			all = append(all, &r.Webhooks[i].ClientConfig)
+		}
+	}
+	return all
+}
+
+// copyWebhooks copies the webhooks of a registration of the same type.
+func copyWebhooks(to, from client.Object) {
+	switch from := from.(type) {
+	case *admissionv1.ValidatingWebhookConfiguration:
+		to.(*admissionv1.ValidatingWebhookConfiguration).Webhooks = from.Webhooks
+	case *admissionv1.MutatingWebhookConfiguration:
+		to.(*admissionv1.MutatingWebhookConfiguration).Webhooks = from.Webhooks
 	}
 }
 
-// buildRegistration returns the registration in config/webhook, changed to the URL if there is one.
-func (c *Config) buildRegistration() (*admissionv1.ValidatingWebhookConfiguration, error) {
-	text, err := config.FS.ReadFile(registrationFile)
-	if err != nil {
+func setCABundle(registration client.Object, bundle []byte) {
+	for _, c := range clientConfigs(registration) {
+		c.CABundle = bundle
+	}
+}
+
+// buildRegistrations returns the registrations in config/webhook, changed to the URL if there is one.
+func (c *Config) buildRegistrations() ([]client.Object, error) {
+	files := []string{registrationFile}
+	if c.RecordActions {
+		files = append(files, actionsFile)
+	}
+	var all []client.Object
+	for _, file := range files {
+		text, err := config.FS.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+			r, err := c.buildRegistration(document)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// buildRegistration returns the registration in a document.
+func (c *Config) buildRegistration(document []byte) (client.Object, error) {
+	var out client.Object = &admissionv1.ValidatingWebhookConfiguration{}
+	if bytes.Contains(document, []byte("\nkind: MutatingWebhookConfiguration\n")) {
+		out = &admissionv1.MutatingWebhookConfiguration{}
+	}
+	if err := yaml.UnmarshalStrict(document, out); err != nil {
 		return nil, err
 	}
-	out := &admissionv1.ValidatingWebhookConfiguration{}
-	if err := yaml.UnmarshalStrict(text, out); err != nil {
-		return nil, fmt.Errorf("%s: %w", registrationFile, err)
-	}
-	for i := range out.Webhooks {
-		w := &out.Webhooks[i]
-		if c.URL != "" {
-			path := ptr.Deref(w.ClientConfig.Service.Path, "")
-			w.ClientConfig = admissionv1.WebhookClientConfig{URL: ptr.To(c.URL + path)}
+	if c.URL != "" {
+		for _, w := range clientConfigs(out) {
+			*w = admissionv1.WebhookClientConfig{URL: ptr.To(c.URL + ptr.Deref(w.Service.Path, ""))}
 		}
-		if c.Unreachable {
-			w.FailurePolicy = ptr.To(admissionv1.Ignore)
-			w.TimeoutSeconds = ptr.To[int32](1)
+	}
+	if flows, ok := out.(*admissionv1.ValidatingWebhookConfiguration); ok && c.Unreachable {
+		for i := range flows.Webhooks {
+			flows.Webhooks[i].FailurePolicy, flows.Webhooks[i].TimeoutSeconds = ptr.To(admissionv1.Ignore), ptr.To[int32](1)
+		}
+	}
+	if changes, ok := out.(*admissionv1.MutatingWebhookConfiguration); ok && c.Unreachable {
+		for i := range changes.Webhooks {
+			changes.Webhooks[i].FailurePolicy, changes.Webhooks[i].TimeoutSeconds = ptr.To(admissionv1.Ignore), ptr.To[int32](1)
 		}
 	}
 	return out, nil

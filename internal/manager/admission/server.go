@@ -62,14 +62,14 @@ func (s *server) Start(ctx context.Context) error {
 	group.Go(func() error { return s.serveTLS(ctx, l) })
 	err := group.Wait()
 	if s.cfg.URL != "" {
-		err = errors.Join(err, s.removeRegistration(context.WithoutCancel(ctx)))
+		err = errors.Join(err, s.removeRegistrations(context.WithoutCancel(ctx)))
 	}
 	return err
 }
 
 func (s *server) serveTLS(ctx context.Context, l net.Listener) error {
 	answers := &http.Server{
-		Handler: newHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: newHandler(&actionHandler{s.cfg.Archive, s.client, s.cfg.Now, s.log}), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.getCertificate, NextProtos: []string{"h2", "http/1.1"}},
 		// A client that aborts the handshake is not an error of the manager.
 		ErrorLog: log.New(quiet{s.log}, "", 0),

@@ -27,8 +27,10 @@ const PathJobFlows = "/jobflows/validate"
 const PathCronJobFlows = "/cronjobflows/validate"
 
 // newHandler returns the handler of admission requests.
-func newHandler() http.Handler {
+func newHandler(a *actionHandler) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle(pathChange, &admission.Webhook{Handler: admission.HandlerFunc(a.handleChange)})
+	mux.Handle(pathDeletion, &admission.Webhook{Handler: admission.HandlerFunc(a.handleDeletion)})
 	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleJobFlow)})
 	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleCronJobFlow)})
 	return mux

@@ -17,12 +17,13 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-func newAPIServer(l net.Listener, etcd string, c credentials, client *rest.Config) (component.Monitored, error) {
+// newAPIServer returns the API server. more are flags in addition to those that it always has.
+func newAPIServer(l net.Listener, etcd string, c credentials, client *rest.Config, more []string) (component.Monitored, error) {
 	ready, err := apiServerReady(client)
 	if err != nil {
 		return nil, err
 	}
-	run := func(ctx context.Context) error { return runAPIServer(ctx, l, apiServerArgs(etcd, c)) }
+	run := func(ctx context.Context) error { return runAPIServer(ctx, l, append(apiServerArgs(etcd, c), more...)) }
 	return component.NewBackground(run, ready), nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"k8s4r.io/k8s4r/standalone/internal/auditlog"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 	_ "k8s4r.io/k8s4r/standalone/internal/quiet"
 )
@@ -42,7 +43,8 @@ type ControlPlane struct {
 
 	// Kubeconfig is the path of the file with the administrator's credentials.
 	Kubeconfig string
-	// Client is the configuration in Kubeconfig, without client-side rate limits.
+	// Client is the configuration of this process: an administrator, too, whom the audit log tells from
+	// the one of Kubeconfig. It has no client-side rate limits.
 	Client *rest.Config
 	// Kubelet is what the kubelet of this machine's node needs.
 	Kubelet Kubelet
@@ -75,7 +77,7 @@ func New(c Config) (*ControlPlane, error) {
 	if err := writeKubeconfig(cp.Kubeconfig, creds.admin); err != nil {
 		return nil, err
 	}
-	cp.Client, err = clientcmd.NewDefaultClientConfig(*creds.admin, nil).ClientConfig()
+	cp.Client, err = clientcmd.NewDefaultClientConfig(*creds.process, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
@@ -85,13 +87,20 @@ func New(c Config) (*ControlPlane, error) {
 	return cp, cp.addComponents(c, creds, logs)
 }
 
+// AuditDir returns the directory of the audit log in a data directory.
+func AuditDir(dataDir string) string { return filepath.Join(dataDir, "audit") }
+
 func (cp *ControlPlane) addComponents(c Config, creds credentials, logs logFiles) error {
 	etcd, err := newEtcd(filepath.Join(c.Dir, "etcd"), logs.etcd)
 	if err != nil {
 		return err
 	}
 	cp.Etcd = etcd
-	if cp.APIServer, err = newAPIServer(c.Listener, etcd.clientEndpoint(), creds, cp.Client); err != nil {
+	audit, err := auditlog.WriteConfig(AuditDir(c.Dir))
+	if err != nil {
+		return err
+	}
+	if cp.APIServer, err = newAPIServer(c.Listener, etcd.clientEndpoint(), creds, cp.Client, audit); err != nil {
 		return err
 	}
 	if cp.ControllerManager, err = newControllerManager(creds, cp.Client); err != nil {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"k8s4r.io/k8s4r/standalone/internal/auditlog"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
@@ -24,6 +25,7 @@ type credentials struct {
 	ca, serving       pair
 	serviceAccountKey string // file
 	admin             *api.Config
+	process           *api.Config // of this process
 	controllerManager string // kubeconfig file
 	scheduler         string // kubeconfig file
 	kubeletClient     pair   // of the API server, towards a kubelet
@@ -56,6 +58,11 @@ func (c *credentials) addClients(p pki, server string) error {
 		return err
 	}
 	c.admin = newKubeconfig(server, c.ca, admin)
+	process, err := p.loadClient("up", c.ca, auditlog.ProcessUser, "system:masters")
+	if err != nil {
+		return err
+	}
+	c.process = newKubeconfig(server, c.ca, process)
 	manager, err := p.loadClient("controller-manager", c.ca, "system:kube-controller-manager")
 	if err != nil {
 		return err

@@ -139,6 +139,9 @@ func (s *system) embedCluster() error {
 	s.group.Add("kube-apiserver", cp.APIServer)
 	// Before the garbage collector: it discovers new kinds only twice a minute.
 	s.group.Add("definitions", install.New(config.FS, cp.Client, s.warnUnchanged))
+	if err := s.addActions(); err != nil {
+		return err
+	}
 	s.group.Add("kube-controllers", cp.ControllerManager)
 	s.kubelet = cp.Kubelet
 	if s.opts.includesPart(partNode) {
