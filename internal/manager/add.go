@@ -102,9 +102,6 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 	if err := chosen.validate(); err != nil {
 		return err
 	}
-	if err := admission.Add(mgr, cfg.Webhook); err != nil {
-		return fmt.Errorf("webhook: %w", err)
-	}
 	program.AddAdvice(mgr, "roles", newRoleAdvice(mgr.GetClient(), cfg))
 	all := selectControllers(mgr, cfg, chosen)
 	if recordsHistory(cfg, chosen) {
@@ -112,10 +109,15 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		if err != nil {
 			return err
 		}
+		cfg.Webhook.Archive = store
 		all[archiver.Name] = &archiver.Controller{
 			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.NewClippingRecorder(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
 			Robots: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
+			ReadActions: cfg.Webhook.RecordActions,
 		}
+	}
+	if err := admission.Add(mgr, cfg.Webhook); err != nil {
+		return fmt.Errorf("webhook: %w", err)
 	}
 	for _, name := range Names {
 		if !chosen.isSelected(name) || all[name] == nil {

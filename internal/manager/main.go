@@ -33,7 +33,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Trace:      func(t *tracing.Tracer) { cfg.Tracer = t },
 		Complete:   cfg.completeFromFile,
 		Validate:   cfg.validate,
-		Add:        func(mgr ctrl.Manager) error { return AddControllers(mgr, cfg) },
+		Add: func(mgr ctrl.Manager) error {
+			cfg.Webhook.RecordActions = cfg.Webhook.Address != ""
+			return AddControllers(mgr, cfg)
+		},
 	}.Main(args, stdout, stderr)
 }
 

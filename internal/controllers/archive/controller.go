@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -46,11 +47,16 @@ type Controller struct {
 	// Robots (with Jobs, TaskGroups and Tasks), Flows (with the VCJobs of their steps), VCJobs and
 	// RayClusters select the kinds. VCJobs are marked only if this manager deletes them.
 	Robots, Flows, VCJobs, RayClusters bool
+	// ReadActions records who changed objects, from the annotation that only admission writes.
+	ReadActions bool
 	// Concurrency is the number of objects that are recorded at the same time.
 	Concurrency int
 
 	// recordedKeys holds the recordKey of the last recorded version, by UID.
-	recordedKeys   sync.Map
+	recordedKeys sync.Map
+	// recordedActions holds the last annotation whose actions were recorded, by UID.
+	recordedActions sync.Map
+
 	deletedObjects deletedObjects
 	health         archiveHealth
 }
@@ -70,6 +76,7 @@ func (c *Controller) recordedKinds() map[archive.Kind]client.Object {
 	}
 	if c.Flows {
 		all[archive.JobFlow] = &flowv1.JobFlow{}
+		all[archive.CronJobFlow] = &cronv1.CronJobFlow{}
 	}
 	if c.VCJobs || c.Flows {
 		all[archive.VCJob] = &batchv1.Job{}
@@ -166,6 +173,15 @@ func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result
 
 // recordObject records one object. deleted is when its deletion was observed, or nil if it exists.
 func (c *Controller) recordObject(ctx context.Context, o client.Object, deleted *time.Time) error {
+	if err := c.recordActions(ctx, o); err != nil {
+		return err
+	}
+	if deleted != nil {
+		c.recordedActions.Delete(o.GetUID())
+	}
+	if _, ok := o.(*cronv1.CronJobFlow); ok {
+		return nil // only its actions are recorded
+	}
 	w, err := c.observe(ctx, o, deleted != nil)
 	if err != nil {
 		return err

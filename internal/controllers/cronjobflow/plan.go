@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
 // Input is everything that a plan for one CronJobFlow depends on.

@@ -66,19 +66,28 @@ func (h *actionHandler) handleChange(_ context.Context, r admission.Request) adm
 	if after.GetAnnotations()[actions.AnnotationRecords] == records {
 		return admission.Allowed("")
 	}
-	all := after.GetAnnotations()
-	if all == nil {
-		all = map[string]string{}
-	}
-	if all[actions.AnnotationRecords] = records; records == "" {
-		delete(all, actions.AnnotationRecords)
-	}
-	after.SetAnnotations(all)
+	setRecords(after, records)
 	changed, err := after.MarshalJSON()
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.PatchResponseFromRaw(r.Object.Raw, changed)
+}
+
+// setRecords sets the annotation. If records is empty, it removes it.
+func setRecords(o *unstructured.Unstructured, records string) {
+	all := o.GetAnnotations()
+	switch {
+	case records != "" && all == nil:
+		all = map[string]string{actions.AnnotationRecords: records}
+	case records != "":
+		all[actions.AnnotationRecords] = records
+	case len(all) == 1:
+		all = nil
+	default:
+		delete(all, actions.AnnotationRecords)
+	}
+	o.SetAnnotations(all)
 }
 
 // decodeObject returns an empty object for no text.

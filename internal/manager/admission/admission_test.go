@@ -282,7 +282,7 @@ func review(t *testing.T, flow, old *flowv1.JobFlow) string {
 	r, _ := http.NewRequest(http.MethodPost, PathJobFlows, bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := &answer{header: http.Header{}}
-	newHandler().ServeHTTP(w, r)
+	newHandler(&actionHandler{}).ServeHTTP(w, r)
 	var out admissionapi.AdmissionReview
 	if err := json.Unmarshal(w.Bytes(), &out); err != nil || out.Response == nil {
 		t.Fatalf("%v: %s", err, w.String())

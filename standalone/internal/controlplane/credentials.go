@@ -26,10 +26,10 @@ type credentials struct {
 	serviceAccountKey string // file
 	admin             *api.Config
 	process           *api.Config // of this process
-	controllerManager string // kubeconfig file
-	scheduler         string // kubeconfig file
-	kubeletClient     pair   // of the API server, towards a kubelet
-	kubelet           pair   // the kubelet's serving certificate
+	controllerManager string      // kubeconfig file
+	scheduler         string      // kubeconfig file
+	kubeletClient     pair        // of the API server, towards a kubelet
+	kubelet           pair        // the kubelet's serving certificate
 }
 
 // newCredentials reads or creates all credentials in dir for a server at address.

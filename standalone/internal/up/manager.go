@@ -103,6 +103,7 @@ func (s *system) webhookConfig() (admission.Config, error) {
 	}
 	return admission.Config{
 		Listener: s.webhook, URL: "https://" + s.webhook.Addr().String(), Unreachable: !s.opts.embedsCluster(), Registrar: registrar,
+		RecordActions: !s.opts.embedsCluster(), // the embedded cluster has an audit log
 	}, nil
 }
 
