@@ -191,6 +191,10 @@ sbom: build $(BIN)/sbom ## write into dist/ what each program is made of, in Cyc
 	@mkdir -p dist
 	$(BIN)/sbom -pages web/dist/packages.json dist $(addprefix $(BIN)/,$(PROGRAMS))
 
+.PHONY: release
+release: sbom ## archives, checksums, signature and provenance into dist/release, without a network; RELEASE_KEY=FILE is an Ed25519 key
+	go run ./hack/release -key '$(RELEASE_KEY)' -version '$(VERSION)' -bin $(BIN) -out dist/release $(PROGRAMS:%=dist/%.cdx.json)
+
 .PHONY: vulncheck
 vulncheck: build $(BIN)/govulncheck ## look for known vulnerabilities in what is linked into the programs; asks vuln.go.dev, fails without unless ALLOW_OFFLINE=1
 	@hack/vulncheck $(PROGRAMS)
