@@ -77,6 +77,7 @@ func TestActions_InClusters(t *testing.T) {
 		`{"metadata":{"annotations":{"` + recordsAnnotation + `":"` + forged + `"}},"spec":{"priority":7}}`,
 		`{"spec":{"desiredState":"canceled"}}`,
 	} {
+		h.must(tenant.Delete(h.Context(), j.DeepCopy(), client.DryRunAll))
 		h.must(tenant.Patch(h.Context(), j.DeepCopy(), mergePatch(patch)))
 	}
 	before := []string{"tenant create Job/j", "tenant pause Job/j", "tenant change metadata.annotations Job/j", "tenant change priority=7 Job/j", "tenant cancel Job/j"}
@@ -86,7 +87,6 @@ func TestActions_InClusters(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	h.must(tenant.Delete(h.Context(), j.DeepCopy(), client.DryRunAll))
 	h.must(tenant.Delete(h.Context(), j.DeepCopy()))
 	h.awaitActions(append(before, "tenant delete Job/j")...)
 
@@ -125,4 +125,3 @@ func (h *history) awaitWebhook(as client.Client) {
 		return err
 	})
 }
-

@@ -141,6 +141,8 @@ func (h *actionHandler) newAction(r admission.Request) (a archive.Action, ok boo
 		return a, false, err
 	}
 	a.Name, a.UID, a.Did = r.Name, string(old.GetUID()), a.Verb
+	// The API server asks again, with another UID, if the object changes before it is deleted.
+	a.ID = strings.Join([]string{a.Verb, a.UID, a.User}, " ")
 	a.Kind, ok = archive.ActionKind(resource)
 	return a, ok, nil
 }

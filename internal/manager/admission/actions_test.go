@@ -113,7 +113,7 @@ func TestActions_RecordsDeletionsInTheArchive(t *testing.T) {
 		}
 	}
 	want := []archive.Action{
-		{ID: "id", At: noon, User: "anna", Verb: "delete", Kind: archive.Job, Namespace: "n", NamespaceUID: "nu", Name: "j", UID: "u", Did: "delete"},
+		{ID: "delete u anna", At: noon, User: "anna", Verb: "delete", Kind: archive.Job, Namespace: "n", NamespaceUID: "nu", Name: "j", UID: "u", Did: "delete"},
 		{ID: "id", At: noon, User: "anna", Verb: "create", Kind: archive.VCJob, Namespace: "n", NamespaceUID: "nu", Name: "vj", UID: "vu", Did: "abort"},
 	}
 	if len(m.all) != 2 || m.all[0] != want[0] || m.all[1] != want[1] {
