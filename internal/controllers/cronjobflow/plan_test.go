@@ -136,6 +136,14 @@ func TestPlan_StartsFlowsOnSchedule(t *testing.T) {
 }
 
 // A reconcile at any time, for example after a restart, does not delay the next flow.
+func TestPlan_DropsRecordsOfActionsInTheTemplate(t *testing.T) {
+	template := cronv1.JobFlowTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"k8s4r.io/actions": "forged", "own": "x"}}}
+	s := tell(t, "2026-11-20T10:30:00Z", cronv1.CronJobFlowSpec{Schedule: "@hourly", JobFlowTemplate: template}).at("2026-11-20T11:00:00Z")
+	if len(s.Flows) != 1 || s.Flows[0].Annotations["k8s4r.io/actions"] != "" || s.Flows[0].Annotations["own"] != "x" {
+		t.Errorf("%+v", s.Flows)
+	}
+}
+
 func TestPlan_RequeuesAtNextTime(t *testing.T) {
 	for _, c := range []struct{ name, schedule, last, now, want string }{
 		{"an interval counts from the last time", "@every 90m", "2026-01-01T02:00:00Z", "2026-01-01T03:15:00Z", "2026-01-01T03:30:00Z"},
