@@ -77,7 +77,7 @@ type source struct {
 }
 
 // readSource returns the commit of the working directory. It refuses one with changes: the provenance would
-// name a commit from which nobody can build the same programs.
+// name a commit from which the same programs cannot be built.
 func readSource() (source, error) {
 	status, err := runGit("status", "--porcelain")
 	if err != nil {

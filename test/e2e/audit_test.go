@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,8 +78,14 @@ func TestAudit_RecordsWhoDidWhat(t *testing.T) {
 		j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 		return tenant.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(text)))
 	}
-	job := jobOf("j", 1, shell("say", "echo hi"))
-	job.Namespace = "default"
+	newJob := func(name string) *v1alpha1.Job {
+		j := jobOf(name, 1, shell("say", "echo hi"))
+		t := &j.Spec.TaskGroups[0].Tasks[0]
+		t.Driver, t.User = v1alpha1.DriverExec, "" // as a tenant may
+		return j
+	}
+	job := newJob("j")
+	s.awaitAuditPolicies(tenant, newJob("probe"))
 	must(tenant.Create(t.Context(), job))
 	must(patch("j", `{"spec":{"desiredState":"paused"}}`))
 	if err := patch("j", `{"metadata":{"annotations":{"k8s4r.io/actions":"2026-01-01T00:00:00Z forged create - anna"}}}`); err == nil || !strings.Contains(err.Error(), "k8s4r.io/actions") {
@@ -88,11 +95,33 @@ func TestAudit_RecordsWhoDidWhat(t *testing.T) {
 	s.awaitActions(want...)
 	s.Kill()
 	s.Start()
+	s.awaitAuditPolicies(tenant, newJob("probe-after-kill"))
 	must(patch("j", `{"spec":{"desiredState":"canceled"}}`))
 	must(tenant.Delete(t.Context(), job, client.DryRunAll))
 	must(tenant.Delete(t.Context(), job))
 	s.awaitActions(append(want, "tenant cancel j", "tenant delete j")...)
 	s.checkAuditLog()
+}
+
+// awaitAuditPolicies waits until the API server enforces the policies for records of actions, and the rights of
+// the tenant. Its dry runs are no actions.
+func (s *system) awaitAuditPolicies(tenant client.Client, probe *v1alpha1.Job) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, time.Minute, "the policies are in force", func() error {
+		bad := probe.DeepCopy()
+		bad.Annotations = map[string]string{"k8s4r.io/actions": "forged"}
+		if err := tenant.Create(s.t.Context(), bad, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "k8s4r.io/actions") {
+			return fmt.Errorf("a forged record: %w", err)
+		}
+		if err := tenant.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(s.DataDir, "audit", "audit.log"))
+		if err == nil && !strings.Contains(string(text), `"k8s4r-actions/object":"`+probe.Name+" ") {
+			err = errors.New("the audit log does not have what was changed")
+		}
+		return err
+	})
 }
 
 // checkAuditLog checks who may read the log, and that it has no reads and reports of our programs.

@@ -29,7 +29,7 @@ const (
 )
 
 // ProcessUser is the user as which this process connects to its API server. It differs from that of the
-// administrator's kubeconfig, so that the log tells requests of our programs from those of people.
+// administrator's kubeconfig, so that the log distinguishes requests of our programs from those of people.
 const ProcessUser = "k8s4r-up"
 
 // WriteConfig creates the directory of the log, readable by its owner only, writes the policy into it,

@@ -43,8 +43,8 @@ type ControlPlane struct {
 
 	// Kubeconfig is the path of the file with the administrator's credentials.
 	Kubeconfig string
-	// Client is the configuration of this process: an administrator, too, whom the audit log tells from
-	// the one of Kubeconfig. It has no client-side rate limits.
+	// Client is the configuration of this process: also an administrator, but another user than that of
+	// Kubeconfig, for the audit log. It has no client-side rate limits.
 	Client *rest.Config
 	// Kubelet is what the kubelet of this machine's node needs.
 	Kubelet Kubelet
