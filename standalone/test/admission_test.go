@@ -56,6 +56,10 @@ func TestAdmission_DoesNotBlockAForeignCluster(t *testing.T) {
 			t.Errorf("%s: %s, %+v", w.Name, *w.FailurePolicy, w.ClientConfig)
 		}
 	}
+	changes, err := clientOf(t, foreign).AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "k8s4r-actions", metav1.GetOptions{})
+	if err != nil || *changes.Webhooks[0].FailurePolicy != admissionv1.Ignore || changes.Webhooks[0].ClientConfig.URL == nil || len(changes.Webhooks[0].ClientConfig.CABundle) == 0 {
+		t.Errorf("the registration of records of actions: %+v, %v", changes, err)
+	}
 	beside.Stop()
 	if err := gone(0, get()); err != nil {
 		t.Errorf("the registration still exists after the webhook has stopped: %v", err)
