@@ -2,9 +2,7 @@ package archive
 
 import (
 	"context"
-	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
@@ -36,13 +34,13 @@ func actionKindOf(o client.Object) (archive.Kind, bool) {
 }
 
 // recordActions records the actions in the annotation of an object, unless this process has done so.
-func (c *Controller) recordActions(ctx context.Context, o client.Object) error {
+func (c *Controller) recordActions(ctx context.Context, o client.Object, isDeleted bool) error {
 	kind, ok := actionKindOf(o)
 	text := o.GetAnnotations()[actions.AnnotationRecords]
 	if known, _ := c.recordedActions.Load(o.GetUID()); !c.ReadActions || !ok || text == "" || known == text {
 		return nil
 	}
-	all, err := c.readActions(ctx, o, kind, text)
+	all, err := c.readActions(ctx, o, isDeleted, kind, text)
 	if err != nil {
 		return err
 	}
@@ -61,10 +59,10 @@ func (c *Controller) recordActions(ctx context.Context, o client.Object) error {
 }
 
 // readActions returns the actions in an annotation that the archive keeps.
-func (c *Controller) readActions(ctx context.Context, o client.Object, kind archive.Kind, text string) ([]archive.Action, error) {
-	var ns corev1.Namespace
-	if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, &ns)); err != nil {
-		return nil, fmt.Errorf("get namespace: %w", err)
+func (c *Controller) readActions(ctx context.Context, o client.Object, isDeleted bool, kind archive.Kind, text string) ([]archive.Action, error) {
+	namespace, err := c.namespaceUID(ctx, o, isDeleted)
+	if err != nil {
+		return nil, err
 	}
 	var all []archive.Action
 	for _, r := range actions.ParseRecords(text) {
@@ -72,7 +70,7 @@ func (c *Controller) readActions(ctx context.Context, o client.Object, kind arch
 			continue // it may have been pruned
 		}
 		all = append(all, archive.Action{
-			ID: r.ID, At: r.At, User: r.User, Verb: r.Verb, Kind: kind, Namespace: o.GetNamespace(), NamespaceUID: string(ns.UID),
+			ID: r.ID, At: r.At, User: r.User, Verb: r.Verb, Kind: kind, Namespace: o.GetNamespace(), NamespaceUID: namespace,
 			Name: o.GetName(), UID: string(o.GetUID()), Did: actions.Describe(r.Verb, r.Changes),
 		})
 	}

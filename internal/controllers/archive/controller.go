@@ -173,7 +173,7 @@ func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result
 
 // recordObject records one object. deleted is when its deletion was observed, or nil if it exists.
 func (c *Controller) recordObject(ctx context.Context, o client.Object, deleted *time.Time) error {
-	if err := c.recordActions(ctx, o); err != nil {
+	if err := c.recordActions(ctx, o, deleted != nil); err != nil {
 		return err
 	}
 	if deleted != nil {

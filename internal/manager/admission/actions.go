@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	admissionapi "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,8 +115,9 @@ func (h *actionHandler) handleDeletion(ctx context.Context, r admission.Request)
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	var ns corev1.Namespace
-	if err := h.namespaces.Get(ctx, client.ObjectKey{Name: r.Namespace}, &ns); err == nil {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := h.namespaces.Get(ctx, client.ObjectKey{Name: r.Namespace}, ns); err == nil {
 		a.NamespaceUID = string(ns.UID) // otherwise only users of all namespaces see the action
 	}
 	if err := h.archive.RecordActions(ctx, []archive.Action{a}, nil); err != nil {
