@@ -43,8 +43,8 @@ type cycle struct {
 	// reserved are the robots that are reserved for a preempting demand.
 	reserved map[int]bool
 	kindsBy  map[kindID]*kind
-	// hasPolicies is set if a robot has a policy. Only then must demands be told apart by what
-	// policies evaluate.
+	// hasPolicies is set if a robot has a policy. Only then are demands distinguished by
+	// what policies evaluate.
 	hasPolicies bool
 	// preferenceKeys caches the cache keys of preferences.
 	preferenceKeys map[*Preferences]string
