@@ -55,9 +55,9 @@ func TestDecide_ObeysPolicies(t *testing.T) {
 	}
 }
 
-// TestDecide_PoliciesTellDemandsApart shows that demands with equal needs are no longer alike for a
+// TestDecide_PoliciesDistinguishDemands shows that demands with equal needs are no longer alike for a
 // robot with a policy, also when the planner has seen others before.
-func TestDecide_PoliciesTellDemandsApart(t *testing.T) {
+func TestDecide_PoliciesDistinguishDemands(t *testing.T) {
 	planner := NewPlanner()
 	robots := []Robot{robot("r", allowing(policy.Rules{Commands: []string{"/opt/"}}))}
 	for cycle := range 2 {
