@@ -340,9 +340,7 @@ func restarts(s *space) {
 func usesOneOfTwoRobots(s *space) {
 	s.robots("twin")
 	other := s.namespace(s.T, s.name+"-other")
-	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}
-	s.must(s.Create(s.Context(), r))
-	other.recordHeartbeat("twin")
+	r := other.createYoungerRobot("twin", s)
 	testkit.EventuallyNoError(s, waitTimeout, "the younger Robot is not used", func() error {
 		var now v1alpha1.Robot
 		if err := s.Get(s.Context(), client.ObjectKeyFromObject(r), &now); err != nil {

@@ -24,6 +24,19 @@ func metaOf(s *space, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: s.name, Name: name}
 }
 
+// createYoungerRobot creates a Robot whose id an older one in another space has.
+func (s *space) createYoungerRobot(id string, other *space) *v1alpha1.Robot {
+	s.Helper()
+	var older v1alpha1.Robot
+	s.must(s.Get(s.Context(), other.key(id), &older))
+	// Times have whole seconds; of one second the UID decides.
+	testkit.Eventually(s, time.Minute, "the next second", func() bool { return time.Now().Unix() > older.CreationTimestamp.Unix() })
+	r := &v1alpha1.Robot{ObjectMeta: metaOf(s, id), Spec: v1alpha1.RobotSpec{RobotID: id}}
+	s.must(s.Create(s.Context(), r))
+	s.recordHeartbeat(id)
+	return r
+}
+
 // share sets whether another space may use a robot of this space.
 func (s *space) share(robot string, with *space, yes bool) {
 	s.Helper()
@@ -249,9 +262,7 @@ func (s *space) covers(robots ...string) {
 func ignoresRobotWithSameID(s *space) {
 	fleet := s.fleet()
 	fleet.robots("id-a")
-	r := &v1alpha1.Robot{ObjectMeta: metaOf(s, "id-a"), Spec: v1alpha1.RobotSpec{RobotID: "id-a"}}
-	s.must(s.Create(s.Context(), r))
-	s.recordHeartbeat("id-a")
+	s.createYoungerRobot("id-a", fleet)
 	s.job("j", group("g", 1, "t"))
 	s.awaitWhy("j-g-0-t", noneOfOurs)
 	fleet.job("j", group("g", 1, "t"))
