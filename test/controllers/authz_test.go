@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
@@ -161,11 +162,9 @@ func TestAuthz_AuthorsNeedTheRightsToWhatIsCreated(t *testing.T) {
 	t.Parallel()
 	s := share(t, "pods", onlyVCJob).namespace(t, "authz")
 	s.bind("edits", "editor", "edit")
-	s.bindEverywhere("manager", "k8s4r-manager")
 	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}})) // of Pods
 	awaitPolicies(t, s)
-	z := &authz{space: s, itself: s.as("manager"), usedException: map[int]bool{}}
-	z.awaitRight(t, "manager", "create", "/pods")
+	z := &authz{space: s, itself: s.managerAccount(), usedException: map[int]bool{}}
 	t.Run("kinds", func(t *testing.T) {
 		for i, k := range authoredKinds() {
 			t.Run(k.name, func(t *testing.T) {
@@ -183,6 +182,35 @@ func TestAuthz_AuthorsNeedTheRightsToWhatIsCreated(t *testing.T) {
 		t.Errorf("only %d cells, want at least 500", z.cells)
 	}
 	testkit.RecordFigures(t, "fields", map[string]int{"field_cells": z.cells, "leaks": z.leaks})
+}
+
+// managerAccount returns a client that acts as the account of these controllers, or of all.
+func (s *space) managerAccount(controllers ...string) client.Client {
+	s.Helper()
+	c, err := client.New(s.managerConfig(manager.Config{Controllers: controllers}), client.Options{Scheme: manager.NewScheme()})
+	s.must(err)
+	return c
+}
+
+// TestAuthz_ControllersOfWorkflowsNeedNoPods has the account of these controllers: it creates what
+// admission has allowed for the authors of templates and patches, and no Pods.
+func TestAuthz_ControllersOfWorkflowsNeedNoPods(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", onlyVCJob).namespace(t, "authz-flows")
+	awaitPolicies(t, s)
+	account := s.managerAccount("jobflow", "jobtemplate", "cronjobflow")
+	if isAllowed(t, account, "create pods") || isAllowed(t, account, "create persistentvolumeclaims") {
+		t.Error("it may create Pods or claims")
+	}
+	spec := `{volumes: [{mountPath: /data, volumeClaim: {}}], tasks: [{name: t, replicas: 1, template: {spec: {containers: [{name: c, image: x}]}}}]}`
+	for _, manifest := range []string{
+		`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: ` + spec + `}`,
+		`{apiVersion: flow.volcano.sh/v1alpha1, kind: JobFlow, spec: {flows: [{name: a, patch: {jobSpec: ` + spec + `}}]}}`,
+	} {
+		if err := s.submit(account, manifest); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func (z *authz) tryKind(t *testing.T, k *authoredKind, suffix string) {
