@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,18 +50,41 @@ func mergePatch(text string) client.Patch {
 	return client.RawPatch("application/merge-patch+json", []byte(text))
 }
 
-// TestActions_InClusters has a tenant who changes and deletes a job, and tries to act in another user's name
-// and to remove the records. The API server calls the webhook of the manager.
-func TestActions_InClusters(t *testing.T) {
-	t.Parallel()
+// startWithWebhook is start for a manager that serves its webhook on this machine. It has the roles in
+// config/webhook; the registrations are created by an administrator.
+func startWithWebhook(t *testing.T, cfg manager.Config) *system {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &system{t: t, config: testkit.StartAPIServer(t)}
+	if s.WithWatch, err = client.NewWithWatch(s.config, client.Options{Scheme: manager.NewScheme()}); err != nil {
+		t.Fatal(err)
+	}
+	const role = "k8s4r-manager-webhook"
+	programs := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:k8s4r-system"}}
+	for _, o := range []client.Object{
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "k8s4r-system", Name: "test"}, Subjects: programs,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "test-webhook"}, Subjects: programs,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}},
+	} {
+		if err := s.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Webhook = admission.Config{Listener: listener, URL: "https://" + listener.Addr().String(), RecordActions: true, Registrar: s.WithWatch}
+	s.manage(cfg)
+	return s
+}
+
+// TestActions_InClusters has a tenant who changes and deletes a job, and tries to act in another user's name
+// and to remove the records. The API server calls the webhook of the manager.
+func TestActions_InClusters(t *testing.T) {
+	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
-	sys := start(t, manager.Config{OfflineAfter: time.Hour, Archive: address, Webhook: admission.Config{
-		Listener: listener, URL: "https://" + listener.Addr().String(), RecordActions: true,
-	}})
+	sys := startWithWebhook(t, manager.Config{OfflineAfter: time.Hour, Archive: address})
 	h := &history{space: sys.namespace(t, "actions"), store: historyAt(t, address)}
 	h.bind("edits", "tenant", "k8s4r-edit")
 	tenant := h.as("tenant")
