@@ -3,7 +3,6 @@ module k8s4r.io/k8s4r/standalone
 go 1.26.0
 
 require (
-	github.com/fsnotify/fsnotify v1.9.0
 	github.com/go-logr/logr v1.4.3
 	github.com/prometheus/client_golang v1.23.2
 	github.com/spf13/cobra v1.10.2
@@ -28,6 +27,7 @@ require (
 
 require (
 	github.com/danielgtaylor/huma/v2 v2.35.0 // indirect
+	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.10.0 // indirect

@@ -13,16 +13,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"k8s4r.io/k8s4r/internal/archive"
 )
 
 const (
 	// chunkBytes are read at a time. A longer line, which is no event, is skipped.
 	chunkBytes = 1 << 20
-	// batchDelay collects events after the first, so that they share a transaction.
-	batchDelay = 100 * time.Millisecond
+	// pollDelay is the time between two looks at the log. Events of that time share a transaction.
+	pollDelay = 500 * time.Millisecond
 	// retryDelay is the time until the archive is tried again.
 	retryDelay = 5 * time.Second
 )
@@ -53,14 +51,6 @@ func NewReader(dir string, store Recorder, log *slog.Logger) *Reader {
 // Run records actions until ctx ends. While the archive does not answer, they wait in the log.
 func (r *Reader) Run(ctx context.Context) error {
 	defer r.closeFile()
-	changes, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the audit log: %w", err)
-	}
-	defer func() { _ = changes.Close() }()
-	if err := changes.Add(r.dir); err != nil {
-		return fmt.Errorf("watch the audit log: %w", err)
-	}
 	for failed := false; ; {
 		err := r.readAvailable(ctx)
 		if ctx.Err() != nil {
@@ -70,33 +60,14 @@ func (r *Reader) Run(ctx context.Context) error {
 			r.log.Error("cannot record actions of users; they stay in the audit log until the archive answers", "error", err)
 		}
 		failed = err != nil
-		if !waitForMore(ctx, changes, failed) {
+		delay := pollDelay
+		if failed {
+			delay = retryDelay
+		}
+		select {
+		case <-ctx.Done():
 			return nil
-		}
-	}
-}
-
-// waitForMore blocks until there is something to do. It returns false if ctx has ended.
-func waitForMore(ctx context.Context, changes *fsnotify.Watcher, failed bool) bool {
-	delay := batchDelay
-	if failed {
-		delay = retryDelay
-	} else {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changes.Events:
-		case <-changes.Errors: // some events were dropped
-		}
-	}
-	for after := time.After(delay); ; {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changes.Events:
-		case <-changes.Errors:
-		case <-after:
-			return true
+		case <-time.After(delay):
 		}
 	}
 }
@@ -123,7 +94,11 @@ func (r *Reader) readChunk(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	data := make([]byte, chunkBytes)
+	info, err := r.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	data := make([]byte, min(chunkBytes, max(0, info.Size()-r.position.Offset)))
 	n, err := r.file.ReadAt(data, r.position.Offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("read %s: %w", r.file.Name(), err)
