@@ -4,7 +4,8 @@ package config
 
 import "embed"
 
-// FS holds the directories crd, admission, rbac, webhook and deploy.
+// FS holds the directories crd, admission, rbac, webhook, deploy and up, which is for the embedded
+// cluster of `k8s4r up` only.
 //
-//go:embed crd/*.yaml admission/*.yaml rbac/*.yaml webhook/*.yaml deploy/*.yaml
+//go:embed crd/*.yaml admission/*.yaml rbac/*.yaml webhook/*.yaml deploy/*.yaml up/*.yaml
 var FS embed.FS

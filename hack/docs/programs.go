@@ -55,7 +55,7 @@ func renderCommands() string {
 	p := newPage("k8s4r")
 	p.addLine("\nThe commands of `k8s4r` and of the kubectl plugin `kubectl-k8s4r`. [The command line](../cli.md)")
 	p.addLine("explains them with examples. `k8s4r` has more: [`k8s4r up`, `k8s4r backup` and")
-	p.addLine("`k8s4r restore`](k8s4r-up.md), and `k8s4r kubectl`.")
+	p.addLine("`k8s4r restore`](k8s4r-up.md), [`k8s4r ca`](../../how-to/replace-the-robots-ca.md) and `k8s4r kubectl`.")
 	addCommand(p, root)
 	p.addLine("\n## Connection flags\n\nAll commands that use the cluster have these flags. They mean what they mean for kubectl.")
 	if run, _, err := root.Find([]string{"run"}); err == nil {

@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/manager/metrics"
+	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
@@ -50,9 +51,10 @@ func listPrograms() ([]program, error) {
 	}
 	return []program{
 		{"k8s4r-manager", describeMetrics(metrics.Metrics(), scheduler.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics())},
-		{"k8s4r-server", describeMetrics(gateway.Metrics(), server.Metrics())},
+		{"k8s4r-server", describeMetrics(gateway.Metrics(), server.Metrics(), certexpiry.Metrics())},
 		{"k8s4r-console", describeMetrics(console.Metrics())},
 		{"the broker of `k8s4r up`", describeMetrics(broker.Metrics())},
+		{"the certificates of `k8s4r up`", describeMetrics(certexpiry.Metrics())},
 		{"k8s4r-agent", ofAgent},
 	}, nil
 }

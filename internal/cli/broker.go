@@ -54,6 +54,7 @@ Mosquitto.`,
 	f.StringVar(&c.CAFile, "ca-file", "ca.crt", "PEM file with the CA certificates of robots and server; relative to --dir")
 	f.StringVar(&c.CertFile, "cert-file", "tls.crt", "PEM file with the certificate of the broker; relative to --dir")
 	f.StringVar(&c.KeyFile, "key-file", "tls.key", "PEM file with the key of the broker; relative to --dir")
+	f.StringVar(&c.CRLFile, "crl-file", "", "PEM file with the certificates of revoked robots, which k8s4r-server writes (--robot-crl-file); relative to --dir; if empty, none is read")
 	f.StringVar(&c.Plugin, "plugin", "/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so", "path of the dynamic security plugin")
 	f.StringSliceVar(&c.Robots, "robots", nil, "ids of the robots that may connect initially")
 	return cmd

@@ -17,10 +17,11 @@ func doctorCommand(d *deps) *cobra.Command {
 		Short: "Check whether the cluster can run K8s4r, and suggest remedies",
 		Long: `Checks the version of the API server, the CRDs and who installed them, the
 admission policies, whether the manager and the server run, the identities of
-robots, Volcano's controllers and KubeRay's operator, and the webhook, to which
-it submits an invalid JobFlow with dry run. It changes nothing. Each line has a
-level, a finding and a remedy: OK, WARN (a part of K8s4r does not work) or FAIL
-(K8s4r does not work). The exit status is 1 if a line has the level FAIL.`,
+robots, the certificates of k8s4r up and the server, Volcano's controllers and
+KubeRay's operator, and the webhook, to which it submits an invalid JobFlow with
+dry run. It changes nothing. Each line has a level, a finding and a remedy: OK,
+WARN (a part of K8s4r does not work) or FAIL (K8s4r does not work). The exit
+status is 1 if a line has the level FAIL.`,
 		Example: "  " + d.program + " doctor\n  " + d.program + " doctor -o json",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

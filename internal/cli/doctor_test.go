@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/crds"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
@@ -63,6 +65,22 @@ func unauthenticatedRobot(name, reason string) client.Object {
 // runningPrograms returns the Leases of manager and server.
 func runningPrograms() []client.Object {
 	return []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", 2*time.Second), lease("k8s4r-system", "k8s4r-server", "pod-2", time.Second)}
+}
+
+const day = 24 * time.Hour
+
+// publishedCertificates returns the ConfigMap of certificates of a year or more by the time left.
+func publishedCertificates(t *testing.T, left map[string]time.Duration) client.Object {
+	t.Helper()
+	data := map[string]string{}
+	for name, d := range left {
+		text, err := json.Marshal(certexpiry.Validity{NotBefore: noon.Add(d - max(d, 365*day)), NotAfter: noon.Add(d)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[name] = string(text)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "k8s4r-system", Name: certexpiry.ConfigMapName}, Data: data}
 }
 
 // setWebhookResponse sets the API server's response to the workflow that doctor creates.
@@ -121,6 +139,8 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 		{name: "in-up", version: "v0.0.0-master+$Format:%H$", more: []client.Object{lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)}},
 		{name: "twice", more: append(runningPrograms(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), response: rejectsCycles, want: ExitFailed},
 		{name: "unauthenticated", more: append(runningPrograms(), unauthenticatedRobot("r1", robotv1.ReasonLegacyAgent), unauthenticatedRobot("r2", robotv1.ReasonPlaintextBroker), unauthenticatedRobot("r3", robotv1.ReasonPlaintextBroker)), response: rejectsCycles},
+		{name: "certificates", more: append(runningPrograms(), publishedCertificates(t, map[string]time.Duration{"admin": 200 * day, "apiserver": 200 * day, "robots-ca": 3650 * day})), response: rejectsCycles},
+		{name: "certificates-expire", more: append(runningPrograms(), publishedCertificates(t, map[string]time.Duration{"admin": 20 * day, "apiserver": -day, "kubelet": 25 * time.Hour})), response: rejectsCycles},
 		{name: "old", more: runningPrograms(), version: "v1.29.4+k3s1", response: rejectsCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {

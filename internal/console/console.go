@@ -95,7 +95,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of sessions: %w", err)
 	}
-	public, err := parsePublicURL(cfg.PublicURL)
+	public, err := ParsePublicURL(cfg.PublicURL)
 	if err != nil {
 		return nil, fmt.Errorf("--public-url: %w", err)
 	}

@@ -91,7 +91,7 @@ func (c *Config) validate() error {
 	if c.CertFile == "" && !program.IsLoopback(c.Address) {
 		errs = append(errs, fmt.Errorf("--bind-address=%s: tokens of users would be sent unencrypted; set --cert-file and --key-file, or use a loopback address behind a proxy that serves HTTPS", c.Address))
 	}
-	if _, err := parsePublicURL(c.PublicURL); err != nil {
+	if _, err := ParsePublicURL(c.PublicURL); err != nil {
 		errs = append(errs, fmt.Errorf("--public-url=%s: %w", c.PublicURL, err))
 	}
 	if c.Archive != "" {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// parsePublicURL returns the URL at which browsers open the console. It is nil if text is empty.
-func parsePublicURL(text string) (*url.URL, error) {
+// ParsePublicURL returns the URL at which browsers open the console. It is nil if text is empty.
+func ParsePublicURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -32,7 +32,7 @@ func parsePublicURL(text string) (*url.URL, error) {
 func (s *Server) requireOwnOrigin(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	if s.publicURL != nil { // a proxy may replace the Host that the browser sent
-		_ = sameOrigin.AddTrustedOrigin(s.publicURL.Scheme + "://" + s.publicURL.Host) // parsePublicURL has checked both
+		_ = sameOrigin.AddTrustedOrigin(s.publicURL.Scheme + "://" + s.publicURL.Host) // ParsePublicURL has checked both
 	}
 	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.writeError(w, newStatus(http.StatusForbidden, "pages of other origins cannot use the console"))
@@ -41,7 +41,7 @@ func (s *Server) requireOwnOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bearerToken(r) == "" && !s.isOwnHost(r.Host) {
 			s.writeError(w, newStatus(http.StatusMisdirectedRequest, fmt.Sprintf(
-				"host %q: the console is not served under this name; open it as localhost, or start k8s4r-console with --public-url=https://%s", r.Host, r.Host)))
+				"host %q: the console is not served under this name; open it as localhost, or start the console with --public-url=https://%s", r.Host, r.Host)))
 			return
 		}
 		protected.ServeHTTP(w, r)

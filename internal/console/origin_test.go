@@ -204,15 +204,15 @@ func TestConsole_ServesOwnHostsOnly(t *testing.T) {
 
 func TestParsePublicURL_RequiresOrigin(t *testing.T) {
 	for text, host := range map[string]string{"https://console.example.com": "console.example.com", "https://console.example.com:8443/": "console.example.com:8443"} {
-		if u, err := parsePublicURL(text); err != nil || u.Host != host {
+		if u, err := ParsePublicURL(text); err != nil || u.Host != host {
 			t.Errorf("%s: %v (%v)", text, u, err)
 		}
 	}
-	if u, err := parsePublicURL(""); u != nil || err != nil {
+	if u, err := ParsePublicURL(""); u != nil || err != nil {
 		t.Errorf("empty: %v (%v)", u, err)
 	}
 	for _, text := range []string{"console.example.com", "ftp://console.example.com", "https://", "https://:8443", "https://a/b", "https://a?b", "https://a#b", "https://u@a", "%"} {
-		if u, err := parsePublicURL(text); err == nil {
+		if u, err := ParsePublicURL(text); err == nil {
 			t.Errorf("%s is accepted as %v", text, u)
 		}
 	}

@@ -32,7 +32,7 @@ import (
 type Config struct {
 	// Name of the Node object. It must be a valid Kubernetes name.
 	Name string
-	// Client is for the API server, with all rights.
+	// Client is for the API server, with the permissions of config/up/node.yaml.
 	Client *rest.Config
 	// Dir holds the state of the node. No other process writes there.
 	Dir string
@@ -44,11 +44,11 @@ type Config struct {
 	Labels map[string]string
 	// PodRange is the range of pod addresses. It is used only with root.
 	PodRange netip.Prefix
-	// Listener receives the API server's requests for logs and commands, over TLS with
-	// Certificate. Only a client with a certificate of ClientCA and the name ClientName is
-	// accepted.
+	// Listener receives the API server's requests for logs and commands, over TLS with the
+	// certificate that Certificate returns. Only a client with a certificate of ClientCA and the name
+	// ClientName is accepted.
 	Listener    net.Listener
-	Certificate tls.Certificate
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	ClientCA    *x509.CertPool
 	ClientName  string
 	Log         *slog.Logger

@@ -47,7 +47,7 @@ func (n *Node) serveAPI(ctx context.Context) error {
 	server := &http.Server{
 		Handler: n.requireClient(n.newHandler()), ReadHeaderTimeout: creationTimeout,
 		TLSConfig: &tls.Config{
-			Certificates: []tls.Certificate{n.cfg.Certificate}, ClientCAs: n.cfg.ClientCA,
+			GetCertificate: n.cfg.Certificate, ClientCAs: n.cfg.ClientCA,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"http/1.1"}, // an HTTP/2 connection cannot be upgraded to SPDY
 		},

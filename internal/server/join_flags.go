@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +29,7 @@ type joinFlags struct {
 func (j *joinFlags) addFlags(f *pflag.FlagSet, c *Config) {
 	f.StringVar(&j.caDir, "robot-ca-dir", "", "directory with tls.crt, tls.key and ca.crt of the CA that signs the certificates of robots, such as a mounted Secret of cert-manager; empty: robots cannot join")
 	f.DurationVar(&j.robotLifetime, "robot-certificate-duration", ca.DefaultRobotLifetime, "lifetime of robot certificates; robots renew them after two thirds of it")
+	f.StringVar(&c.Join.RevocationFile, "robot-crl-file", "", "file to which the certificates of revoked robots are written, as a revocation list in PEM for brokers; needs --robot-ca-dir; empty: none")
 	f.StringVar(&j.robotMQTTURL, "robot-mqtt-url", "", "URL of the broker that robots get when they join, such as mqtts://broker.example.com:8883; empty: each agent needs --mqtt-url")
 	f.StringVar(&j.mqttCAFile, "mqtt-ca-file", "", "PEM file with the CA of the broker of --mqtt-url=mqtts://…; empty: the CAs of the system")
 	f.StringVar(&j.mqttCertificates[0], "mqtt-cert-file", "", "PEM file with the client certificate of this server for the broker; empty: a certificate of the CA in --robot-ca-dir, if that is set")
@@ -57,6 +60,9 @@ func (j *joinFlags) applyTo(c *Config) (err error) {
 		}
 		c.Join.Authority.SetRobotLifetime(j.robotLifetime)
 	}
+	if err := checkRevocationFile(c.Join); err != nil {
+		return fmt.Errorf("--robot-crl-file: %w", err)
+	}
 	broker, err := url.Parse(j.robotMQTTURL)
 	return errors.Join(
 		requireFlag(j.robotLifetime >= time.Minute, "--robot-certificate-duration=%s: must be at least a minute", j.robotLifetime),
@@ -64,6 +70,20 @@ func (j *joinFlags) applyTo(c *Config) (err error) {
 		requireFlag((j.mqttCertificates[0] == "") == (j.mqttCertificates[1] == ""), "--mqtt-cert-file, --mqtt-key-file: set both or none"),
 		j.configureTLS(c),
 	)
+}
+
+// checkRevocationFile returns an error if the file cannot be written later.
+func checkRevocationFile(c JoinConfig) error {
+	if c.RevocationFile == "" {
+		return nil
+	}
+	if c.Authority == nil {
+		return errors.New("also set --robot-ca-dir, whose CA signs the list")
+	}
+	if info, err := os.Stat(filepath.Dir(c.RevocationFile)); err != nil || !info.IsDir() {
+		return errors.Join(fmt.Errorf("%s must be a directory", filepath.Dir(c.RevocationFile)), err)
+	}
+	return c.Authority.CanSignRevocationLists()
 }
 
 // configureTLS configures the server's TLS connection to the broker.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
@@ -57,6 +58,12 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
+	if cfg.Join.Certificates == nil {
+		cfg.Join.Certificates = &certexpiry.Tracker{}
+		if err := metrics.Registry.Register(cfg.Join.Certificates); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
 	var notifier logapi.Notifier
 	tokens := newTokenStore(mgr)
 	cfg.Gateway.Tokens = tokens
@@ -83,8 +90,7 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 // addAPI adds the HTTPS API if there is anything to serve.
 func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi.Notifier, tokens joinapi.Tokens) error {
 	mux := http.NewServeMux()
-	addJoin(mgr, mux, cfg.Join, tokens)
-	if err := errors.Join(addLogs(mgr, mux, store, notifier), addHistory(mgr, mux, cfg.Archive)); err != nil {
+	if err := errors.Join(addJoin(mgr, mux, cfg.Join, tokens), addLogs(mgr, mux, store, notifier), addHistory(mgr, mux, cfg.Archive)); err != nil {
 		return err
 	}
 	hasNoAPI := store == nil && cfg.Join.Authority == nil

@@ -7,6 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -15,7 +18,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Setenv("K8S4R_BIN_DIR", dir) // where testkit looks for programs
+	os.Setenv("K8S4R_BIN_DIR", dir)                     // where testkit looks for programs
+	transport.CertCallbackRefreshDuration = time.Second // by default clients take 5 minutes to notice a renewal
 	status := m.Run()
 	cleanup()
 	os.Exit(status)

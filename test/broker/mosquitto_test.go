@@ -48,6 +48,22 @@ func newDebian(t testing.TB) *debian {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := startMosquitto(t, dir, files)
+	d.log = p.ReadLog
+	testkit.Eventually(t, 10*time.Second, "mosquitto lets an operator in", func() bool {
+		conn, err := d.dialTLS(d.admin)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
+	return d
+}
+
+// startMosquitto writes the files to dir, and starts Mosquitto with them.
+func startMosquitto(t testing.TB, dir string, files map[string][]byte) *testkit.Process {
+	t.Helper()
 	// Started by root, it would switch to a user that cannot read the files of this test.
 	me, err := user.Current()
 	if err != nil {
@@ -65,16 +81,7 @@ func newDebian(t testing.TB) *debian {
 	}
 	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
 	p.Start()
-	d.log = p.ReadLog
-	testkit.Eventually(t, 10*time.Second, "mosquitto lets an operator in", func() bool {
-		conn, err := d.dialTLS(d.admin)
-		if err != nil {
-			return false
-		}
-		conn.Close()
-		return true
-	})
-	return d
+	return p
 }
 
 func (d *debian) authority() *testca.Authority { return d.ca }

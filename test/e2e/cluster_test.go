@@ -3,7 +3,9 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -33,11 +35,12 @@ func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 		t.Fatalf("apply config: %v\n%s", err, out)
 	}
 	manager, server := s.serviceAccountKubeconfig("k8s4r-manager"), s.serviceAccountKubeconfig("k8s4r-server")
+	crl := filepath.Join(t.TempDir(), "robots.crl")
 	var managers, servers []*observed
 	for i := range 2 {
 		managers = append(managers, observe(t, "k8s4r-manager", i == 1, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0",
 			"--archive", "sqlite:"+filepath.Join(s.DataDir, "archive-of-managers")))
-		servers = append(servers, observe(t, "k8s4r-server", i == 0, append(broker.ServerFlags(broker.Addr), "--kubeconfig", server,
+		servers = append(servers, observe(t, "k8s4r-server", i == 0, append(broker.ServerFlags(broker.Addr), "--kubeconfig", server, "--robot-crl-file", crl,
 			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"))...))
 	}
 	testkit.EventuallyNoError(t, time.Minute, "the manager registers its webhook's authority", func() error {
@@ -101,6 +104,22 @@ func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 		s.create(jobOf("third", 1, shell("say", "echo hi")))
 		s.awaitJob("third", "completed", time.Minute)
 	})
+	t.Run("the certificates of a revoked robot are on the revocation list", func(t *testing.T) {
+		if _, err := listRevoked(crl); err != nil {
+			t.Error(err)
+		}
+		agent(t, s, "stolen")
+		s.awaitRobot("stolen", "Online", time.Minute)
+		serial := s.robot("stolen").Status.Identity.Certificate.SerialNumber
+		s.k8s4r("robot", "revoke", "stolen")
+		testkit.EventuallyNoError(t, time.Minute, "the list has its certificate", func() error {
+			revoked, err := listRevoked(crl)
+			if err == nil && !slices.Equal(revoked, []string{serial}) {
+				err = fmt.Errorf("%q, want %s", revoked, serial)
+			}
+			return err
+		})
+	})
 	t.Run("deleting a Job stops its processes", func(t *testing.T) {
 		marker := filepath.Join(t.TempDir(), "pid")
 		job := jobOf("endless", 1, shell("wait", "echo $$ > "+marker+"; exec sleep 600"))
@@ -110,6 +129,27 @@ func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 		s.awaitGone(task, time.Minute)
 		testkit.Eventually(t, time.Minute, "the process is gone", func() bool { return !processIn(marker) })
 	})
+}
+
+// listRevoked returns the serial numbers in a revocation list.
+func listRevoked(file string) ([]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not PEM", file)
+	}
+	list, err := x509.ParseRevocationList(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	var serials []string
+	for _, e := range list.RevokedCertificateEntries {
+		serials = append(serials, e.SerialNumber.Text(16))
+	}
+	return serials, nil
 }
 
 func killLeader(t *testing.T, programs []*observed) {

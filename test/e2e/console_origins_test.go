@@ -65,6 +65,22 @@ func TestConsole_GivesOtherOriginsNothing(t *testing.T) {
 	}
 }
 
+// TestConsole_OfUpHasAPublicURL asks the console of up as a proxy does that keeps the name.
+func TestConsole_OfUpHasAPublicURL(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--without", "manager,server,broker,robots,node", "--public-url", "https://console.example.com/")
+	b := s.browser(t, "")
+	if code, text := b.askAs("console.example.com", "/"); code != http.StatusOK {
+		t.Errorf("under its own name: %d %s", code, text)
+	}
+	if code, _ := b.askAs("other.example.com", "/"); code != http.StatusMisdirectedRequest {
+		t.Errorf("under another name: %d", code)
+	}
+	testkit.Eventually(t, time.Minute, "the sign-in link has that address", func() bool {
+		return strings.Contains(s.OutputTail(), "\n  https://console.example.com/signin?code=")
+	})
+}
+
 // underHost returns the origin of u under another host name.
 func underHost(t *testing.T, u, host string) string {
 	t.Helper()

@@ -126,7 +126,7 @@ func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
 	}
 
 	admin := s.RESTConfig()
-	proof, err := tls.X509KeyPair(admin.CertData, admin.KeyData)
+	proof, err := tls.LoadX509KeyPair(admin.CertFile, admin.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -40,7 +42,16 @@ type RobotIdentity struct {
 	// Certificate is the last certificate issued to the robot. Written by the server.
 	// +optional
 	Certificate *IssuedCertificate `json:"certificate,omitempty"`
+	// EarlierCertificates are the certificates that were issued before and have not expired, oldest
+	// first. Written by the server.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	EarlierCertificates []IssuedCertificate `json:"earlierCertificates,omitempty"`
 }
+
+// MaxEarlierCertificates is the maximum of RobotIdentity.EarlierCertificates. A robot that has as
+// many has to wait until one expires.
+const MaxEarlierCertificates = 16
 
 // IdentityRequest is a request of a machine for the identity of a robot.
 type IdentityRequest struct {
@@ -82,6 +93,33 @@ type IssuedCertificate struct {
 	SerialNumber string `json:"serialNumber"`
 	// NotAfter is the time at which it expires.
 	NotAfter metav1.Time `json:"notAfter"`
+	// Key is the fingerprint of the public key that it is for. Empty if an earlier version issued it.
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// RevokedCertificates returns the certificates that the robot may not use any more: all if it is
+// revoked, else those for other keys than the accepted one. They may have expired.
+func (r *Robot) RevokedCertificates() []IssuedCertificate {
+	id := r.Status.Identity
+	if id == nil {
+		return nil
+	}
+	var revoked []IssuedCertificate
+	for _, c := range id.IssuedCertificates() {
+		if r.IsRevoked() || c.Key != "" && !r.AcceptsKey(c.Key) {
+			revoked = append(revoked, c)
+		}
+	}
+	return revoked
+}
+
+// IssuedCertificates returns the last and the earlier certificates.
+func (i *RobotIdentity) IssuedCertificates() []IssuedCertificate {
+	if i.Certificate == nil {
+		return i.EarlierCertificates
+	}
+	return append(slices.Clone(i.EarlierCertificates), *i.Certificate)
 }
 
 // ConditionIdentity reports whether a key is accepted for the robot. Written by the manager.

@@ -32,6 +32,9 @@ type Config struct {
 	// CAFile (the certificates that sign those of clients), CertFile and KeyFile are
 	// PEM files. Relative paths are below Dir.
 	CAFile, CertFile, KeyFile string
+	// CRLFile is the revocation list of the server (--robot-crl-file). If empty, there is none.
+	// Mosquitto refuses all robots when it is missing or has expired.
+	CRLFile string
 	// Plugin is the path of mosquitto_dynamic_security.so.
 	Plugin string
 	// Robots are the IDs of the robots that are admitted from the start.
@@ -57,7 +60,8 @@ listener {{.Port}}{{with .Host}} {{.}}{{end}}
 cafile {{.CAFile}}
 certfile {{.CertFile}}
 keyfile {{.KeyFile}}
-tls_version tlsv1.2
+{{with .CRLFile}}crlfile {{.}}
+{{end}}tls_version tlsv1.2
 require_certificate true
 max_connections 16384
 
@@ -92,7 +96,7 @@ func (c Config) renderConf() ([]byte, error) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return nil, fmt.Errorf("address %q: the port must be a number from 1 to 65535", c.Listen)
 	}
-	paths := []string{c.absolutePath(c.CAFile), c.absolutePath(c.CertFile), c.absolutePath(c.KeyFile), c.Plugin, c.absolutePath(SecurityFile), host}
+	paths := []string{c.absolutePath(c.CAFile), c.absolutePath(c.CertFile), c.absolutePath(c.KeyFile), c.Plugin, c.absolutePath(SecurityFile), host, c.CRLFile}
 	for _, p := range paths {
 		if strings.ContainsFunc(p, func(r rune) bool { return r < ' ' }) {
 			return nil, fmt.Errorf("%q: must not contain control characters, because it is written to one line of %s", p, ConfFile)
@@ -101,9 +105,13 @@ func (c Config) renderConf() ([]byte, error) {
 	if c.Plugin == "" {
 		return nil, errors.New("the path of mosquitto_dynamic_security.so is missing")
 	}
+	crl := c.CRLFile
+	if crl != "" {
+		crl = c.absolutePath(crl)
+	}
 	var b bytes.Buffer
 	err = confTemplate.Execute(&b, map[string]any{
-		"Host": host, "Port": port, "CAFile": paths[0], "CertFile": paths[1], "KeyFile": paths[2], "Plugin": c.Plugin, "Security": paths[4],
+		"Host": host, "Port": port, "CAFile": paths[0], "CertFile": paths[1], "KeyFile": paths[2], "Plugin": c.Plugin, "Security": paths[4], "CRLFile": crl,
 		"MaxPayload": wire.MaxPayload, "MaxPacket": wire.MaxPayload + 16<<10,
 	})
 	return b.Bytes(), err

@@ -10,7 +10,18 @@ import (
 
 // WriteFile replaces the file at path atomically: a reader sees the old or the new content, also
 // after a power failure or on a full disk.
-func WriteFile(path string, data []byte) error { return writeFile(disk{}, path, data) }
+func WriteFile(path string, data []byte) error { return writeFile(disk{}, path, data, privateMode) }
+
+// WritePublicFile is WriteFile for a file that all users of the machine may read.
+func WritePublicFile(path string, data []byte) error {
+	return writeFile(disk{}, path, data, publicMode)
+}
+
+// The permissions of files.
+const (
+	privateMode = 0o600
+	publicMode  = 0o644
+)
 
 // Rename renames a file in its directory, durably.
 func Rename(from, to string) error { return renameFile(disk{}, from, to) }
@@ -61,15 +72,19 @@ type volume interface {
 type tempFile interface {
 	io.WriteCloser
 	Name() string
+	Chmod(os.FileMode) error
 	Sync() error
 }
 
-func writeFile(v volume, path string, data []byte) error {
+func writeFile(v volume, path string, data []byte, mode os.FileMode) error {
 	f, err := v.createTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

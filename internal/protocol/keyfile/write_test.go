@@ -71,7 +71,7 @@ func TestWriteFile_KeepsOldContentOnFullDisk(t *testing.T) {
 			if err := WriteFile(path, []byte("old")); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeFile(fullDisk{at: step}, path, []byte("new content")); !errors.Is(err, syscall.ENOSPC) {
+			if err := writeFile(fullDisk{at: step}, path, []byte("new content"), privateMode); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("the error is %v", err)
 			}
 			if got, err := os.ReadFile(path); err != nil || string(got) != want {

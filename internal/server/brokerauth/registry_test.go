@@ -29,7 +29,7 @@ type bench struct {
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	auth, err := ca.OpenManaged(t.TempDir())
+	auth, err := ca.OpenManaged(t.TempDir(), ca.DefaultLifetime)
 	if err != nil {
 		t.Fatal(err)
 	}

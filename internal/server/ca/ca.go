@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,34 +31,37 @@ const (
 	// The next CA is trusted long before it signs.
 	fileNextCertificate = "next.crt"
 	fileNextKey         = "next.key"
+	// The request to replace the CA before it expires.
+	fileRotation = "rotation.json"
 )
 
 // The lifetimes of certificates.
 const (
-	caLifetime = 10 * 365 * 24 * time.Hour
-	// rotateBefore is how long before a CA expires the next CA replaces it. The next CA is
-	// trusted for as long before that; robots get the trusted CAs with each renewal.
-	rotateBefore   = 90 * 24 * time.Hour
-	serverLifetime = 30 * 24 * time.Hour
+	// DefaultLifetime is the lifetime of a managed CA.
+	DefaultLifetime = 10 * 365 * 24 * time.Hour
+	serverLifetime  = 30 * 24 * time.Hour
 	// DefaultRobotLifetime is short, so that a stolen certificate soon expires.
 	DefaultRobotLifetime = 24 * time.Hour
 	// clockSkew is how far in the past a certificate becomes valid, at most its
-	// lifetime.
+	// lifetime, and for a CA a tenth of it.
 	clockSkew = 10 * time.Minute
-	// reloadInterval is the time between two reads of files that others maintain.
+	// reloadInterval is the longest time between two reads of the files.
 	reloadInterval = time.Minute
 )
 
 // Authority signs certificates. It is safe for concurrent use.
 type Authority struct {
 	dir       string
-	isManaged bool // we create and renew it
+	isManaged bool          // we create and renew it
+	lifetime  time.Duration // of a CA that is created
 	now       func() time.Time
+	startedAt time.Time
 	disk      disk
 
 	mu            sync.Mutex
 	signer        tls.Certificate
 	trust         []*x509.Certificate
+	next          *x509.Certificate // the next CA; nil: none
 	reloadAt      time.Time
 	robotLifetime time.Duration
 	cache         map[string]*tls.Certificate // by their names
@@ -65,19 +69,52 @@ type Authority struct {
 
 // Open uses the CA in a directory that others maintain, such as a mounted Secret, and
 // reloads it.
-func Open(dir string) (*Authority, error) { return openAuthority(dir, false, time.Now) }
+func Open(dir string) (*Authority, error) { return openAuthority(dir, false, 0, time.Now) }
 
-// OpenManaged uses the CA in a directory of our own, which it creates and renews.
-func OpenManaged(dir string) (*Authority, error) { return openAuthority(dir, true, time.Now) }
+// OpenManaged uses the CA in a directory of our own, which it creates and renews. lifetime is that
+// of a CA that it creates.
+func OpenManaged(dir string, lifetime time.Duration) (*Authority, error) {
+	return openAuthority(dir, true, lifetime, time.Now)
+}
 
-func openAuthority(dir string, isManaged bool, now func() time.Time) (*Authority, error) {
-	a := &Authority{dir: dir, isManaged: isManaged, now: now, disk: disk{keyfile.WriteFile, keyfile.Rename}, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
+func openAuthority(dir string, isManaged bool, lifetime time.Duration, now func() time.Time) (*Authority, error) {
+	a := &Authority{
+		dir: dir, isManaged: isManaged, lifetime: lifetime, now: now, startedAt: now(), disk: disk{keyfile.WriteFile, keyfile.Rename},
+		robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{},
+	}
+	if err := a.Refresh(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Refresh renews managed files that are due, and reads all. If it fails, the CAs stay as they are.
+func (a *Authority) Refresh() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.loadFilesLocked(); err != nil {
-		return nil, fmt.Errorf("robot CA in %s: %w", dir, err)
+		return fmt.Errorf("robot CA in %s: %w", a.dir, err)
 	}
-	return a, nil
+	return nil
+}
+
+// RefreshInterval returns the time between two calls of Refresh.
+func (a *Authority) RefreshInterval() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return reloadIntervalOf(a.signer.Leaf)
+}
+
+// reloadIntervalOf returns the time between two reads of the files of a CA.
+func reloadIntervalOf(c *x509.Certificate) time.Duration {
+	return min(reloadInterval, c.NotAfter.Sub(c.NotBefore)/100)
+}
+
+// CAs returns the CA that signs, and the next one if there is one.
+func (a *Authority) CAs() (signer, next *x509.Certificate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.signer.Leaf, a.next
 }
 
 // SetRobotLifetime sets the lifetime of robot certificates. Default:
@@ -110,8 +147,24 @@ func (a *Authority) loadFilesLocked() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", fileTrust, err)
 	}
-	a.signer, a.trust, a.reloadAt = signer, trust, a.now().Add(reloadInterval)
-	return nil
+	a.signer, a.trust, a.reloadAt = signer, trust, a.now().Add(reloadIntervalOf(signer.Leaf))
+	a.next, err = a.readNextCA()
+	return err
+}
+
+// readNextCA returns the next CA of managed files. If there is none, it returns nil.
+func (a *Authority) readNextCA() (*x509.Certificate, error) {
+	if !a.isManaged {
+		return nil, nil
+	}
+	if _, err := os.Lstat(a.path(fileNextCertificate)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(a.path(fileNextCertificate), a.path(fileNextKey))
+	if err != nil {
+		return nil, fmt.Errorf("next CA: %w; restore its files from a backup", err)
+	}
+	return pair.Leaf, nil
 }
 
 func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
@@ -123,15 +176,21 @@ func (a *Authority) reloadLocked() {
 		return
 	}
 	if err := a.loadFilesLocked(); err != nil {
-		a.reloadAt = a.now().Add(reloadInterval)
+		a.reloadAt = a.now().Add(reloadIntervalOf(a.signer.Leaf))
 	}
 }
 
-// TrustPEM returns the CAs that robots should trust.
+// TrustPEM returns the CAs that robots should trust. The one that signs is the first: the command
+// line of a join token names its key.
 func (a *Authority) TrustPEM() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reloadLocked()
+	isSigner := func(c *x509.Certificate) bool { return c.Equal(a.signer.Leaf) }
+	if i := slices.IndexFunc(a.trust, isSigner); i > 0 {
+		others := slices.DeleteFunc(slices.Clone(a.trust), isSigner)
+		return keyfile.EncodeCertificates(append([]*x509.Certificate{a.trust[i]}, others...)...)
+	}
 	return keyfile.EncodeCertificates(a.trust...)
 }
 

@@ -20,7 +20,7 @@ func (c *clock) now() time.Time { return c.Time }
 
 func openManaged(t *testing.T, dir string, c *clock) *Authority {
 	t.Helper()
-	a, err := openAuthority(dir, true, c.now)
+	a, err := openAuthority(dir, true, DefaultLifetime, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 	trusted := a.TrustPool()
 	var robot *x509.Certificate
 	key := newKey(t).Public()
-	end := at.Add(caLifetime + rotateBefore)
+	end := at.Add(DefaultLifetime + rotateBefore)
 	for day := 0; at.Before(end); day++ {
 		serving, err := a.ServingCertificate("localhost")(nil)
 		if err != nil {
@@ -198,7 +198,7 @@ func TestAuthority_CompletesRotationAfterCrash(t *testing.T) {
 	dir := t.TempDir()
 	a := openManaged(t, dir, at)
 	first := a.KeyFingerprint()
-	at.Time = at.Add(caLifetime - 2*rotateBefore + time.Hour)
+	at.Time = at.Add(DefaultLifetime - 2*rotateBefore + time.Hour)
 	a = openManaged(t, dir, at)
 	if err := os.Rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestOpenManaged_DoesNotReplaceDamagedCA(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, fileKey), []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenManaged(dir); err == nil {
+	if _, err := OpenManaged(dir, DefaultLifetime); err == nil {
 		t.Error("a damaged key is accepted")
 	}
 }

@@ -44,17 +44,10 @@ func (a *Authority) renewFiles() error {
 	if err != nil {
 		return fmt.Errorf("%w; restore the files of the CA from a backup", err)
 	}
-	left := current.Leaf.NotAfter.Sub(a.now())
-	switch {
-	case a.now().Before(current.Leaf.NotBefore):
-		// It was issued before the clock was set back.
-		return a.createCA(fileCertificate, fileKey)
-	case left < rotateBefore && found[fileNextCertificate]:
-		return a.promoteNextCA()
-	case left < 2*rotateBefore && !found[fileNextCertificate]:
-		return a.createCA(fileNextCertificate, fileNextKey)
+	if a.now().Before(current.Leaf.NotBefore) {
+		return a.createCA(fileCertificate, fileKey) // it was issued before the clock was set back
 	}
-	return nil
+	return a.rotate(current.Leaf)
 }
 
 // findFiles returns which of the files exist. A file that cannot be examined is an error.
@@ -89,11 +82,8 @@ func (a *Authority) isPromotionUnfinished(found map[string]bool) bool {
 	return err == nil
 }
 
-// promoteNextCA replaces the CA by the next one.
+// promoteNextCA replaces the CA by the next one, whose files have been read.
 func (a *Authority) promoteNextCA() error {
-	if _, err := tls.LoadX509KeyPair(a.path(fileNextCertificate), a.path(fileNextKey)); err != nil {
-		return fmt.Errorf("next CA: %w; restore its files from a backup", err)
-	}
 	if err := a.disk.rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
 		return err
 	}
@@ -126,13 +116,19 @@ func (a *Authority) createCA(certificate, key string) error {
 func (a *Authority) signCA(private *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	now := a.now()
 	return pki.SignCertificate(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "k8s4r-robots-ca"}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(caLifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		Subject: pkix.Name{CommonName: "k8s4r-robots-ca"}, NotBefore: now.Add(-min(clockSkew, a.lifetime/10)), NotAfter: now.Add(a.lifetime),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}, private.Public(), nil, private)
 }
 
-// readTrust returns the trusted CAs that have not expired. Without the file there are none.
+// readTrust returns the trusted CAs that are not obsolete. Without the file there are none.
 func (a *Authority) readTrust() ([]*x509.Certificate, error) {
+	all, err := a.readTrustFile()
+	return slices.DeleteFunc(all, a.isObsolete), err
+}
+
+// readTrustFile returns the trusted CAs. Without the file there are none.
+func (a *Authority) readTrustFile() ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(a.path(fileTrust))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -144,11 +140,5 @@ func (a *Authority) readTrust() ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; restore the file from a backup", fileTrust, err)
 	}
-	var valid []*x509.Certificate
-	for _, c := range all {
-		if a.now().Before(c.NotAfter) {
-			valid = append(valid, c)
-		}
-	}
-	return valid, nil
+	return all, nil
 }

@@ -41,7 +41,7 @@ func fullDisk(n int) disk {
 // full.
 func openOnFullDisk(t *testing.T, dir string, c *clock, n int) (isFull bool) {
 	t.Helper()
-	a := &Authority{dir: dir, isManaged: true, now: c.now, disk: fullDisk(n)}
+	a := &Authority{dir: dir, isManaged: true, lifetime: DefaultLifetime, now: c.now, disk: fullDisk(n)}
 	err := a.renewFiles()
 	if err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func openOnFullDisk(t *testing.T, dir string, c *clock, n int) (isFull bool) {
 // of before can still connect.
 func TestAuthority_SurvivesFullDiskAtEachStep(t *testing.T) {
 	for name, age := range map[string]time.Duration{
-		"first CA": 0, "next CA": caLifetime - 2*rotateBefore + time.Hour, "promotion": caLifetime - rotateBefore + time.Hour,
+		"first CA": 0, "next CA": DefaultLifetime - 2*rotateBefore + time.Hour, "promotion": DefaultLifetime - rotateBefore + time.Hour,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for n := 0; ; n++ {
@@ -80,7 +80,7 @@ func checkFullDiskAfter(t *testing.T, age time.Duration, n int) (isFull bool) {
 		return isFull
 	}
 	openManaged(t, dir, at)
-	if at.Time = at.Add(caLifetime - 2*rotateBefore + time.Minute); age > caLifetime-2*rotateBefore+time.Hour {
+	if at.Time = at.Add(DefaultLifetime - 2*rotateBefore + time.Minute); age > DefaultLifetime-2*rotateBefore+time.Hour {
 		openManaged(t, dir, at) // creates the next CA
 	}
 	before := openUnchanged(t, dir, at)
@@ -88,7 +88,7 @@ func checkFullDiskAfter(t *testing.T, age time.Duration, n int) (isFull bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.Time = at.Add(age - (caLifetime - 2*rotateBefore + time.Minute))
+	at.Time = at.Add(age - (DefaultLifetime - 2*rotateBefore + time.Minute))
 	isFull = openOnFullDisk(t, dir, at, n)
 	after := openManaged(t, dir, at)
 	if _, err := after.VerifyClient(c); err != nil {
@@ -103,7 +103,7 @@ func checkFullDiskAfter(t *testing.T, age time.Duration, n int) (isFull bool) {
 // openUnchanged opens the CA without renewing its files.
 func openUnchanged(t *testing.T, dir string, c *clock) *Authority {
 	t.Helper()
-	a, err := openAuthority(dir, false, c.now)
+	a, err := openAuthority(dir, false, 0, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestOpenManaged_NeverReplacesFiles(t *testing.T) {
 				dir := t.TempDir()
 				openManaged(t, dir, at)
 				if strings.HasPrefix(name, "next") {
-					at.Time = at.Add(caLifetime - 2*rotateBefore + time.Hour)
+					at.Time = at.Add(DefaultLifetime - 2*rotateBefore + time.Hour)
 					openManaged(t, dir, at)
 					at.Time = at.Add(rotateBefore)
 				}
@@ -138,7 +138,7 @@ func TestOpenManaged_NeverReplacesFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := readAll(t, dir)
-				if _, err := openAuthority(dir, true, at.now); err == nil {
+				if _, err := openAuthority(dir, true, DefaultLifetime, at.now); err == nil {
 					t.Error("it is accepted")
 				}
 				if after := readAll(t, dir); after != before {

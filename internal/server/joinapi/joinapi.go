@@ -294,17 +294,19 @@ func evaluate(r *robotv1.Robot, p joinAttempt) identity.CertificateResponse {
 	return refused(identity.ReasonCloned, "robot %s is another machine; use another --robot-id, or if this machine replaces it, run: k8s4r robot approve %s", r.Name, r.Name)
 }
 
-// issueCertificate signs a certificate and records it.
+// issueCertificate signs a certificate and records it before the robot gets it, so that it can be
+// revoked.
 func (h *Handler) issueCertificate(ctx context.Context, robot *robotv1.Robot, p joinAttempt) (identity.CertificateResponse, error) {
 	c, err := h.Authority.SignRobot(p.robot, p.request.PublicKey)
 	if err != nil {
 		return identity.CertificateResponse{}, fmt.Errorf("sign for robot %s: %w", p.robot, err)
 	}
+	var refused error
 	_, err = h.updateIdentity(ctx, robot, func(id *robotv1.RobotIdentity) bool {
-		id.Certificate = &robotv1.IssuedCertificate{SerialNumber: c.SerialNumber.Text(16), NotAfter: toMetaTime(c.NotAfter)}
-		return true
+		refused = recordCertificate(id, robotv1.IssuedCertificate{SerialNumber: c.SerialNumber.Text(16), NotAfter: toMetaTime(c.NotAfter), Key: p.key}, h.Now())
+		return refused == nil
 	})
-	if err != nil {
+	if err := errors.Join(err, refused); err != nil {
 		return identity.CertificateResponse{}, err
 	}
 	a := identity.CertificateResponse{State: identity.StateIssued, Certificate: string(keyfile.EncodeCertificates(c)), CA: string(h.Authority.TrustPEM())}

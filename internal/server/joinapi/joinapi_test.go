@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func newBench(t *testing.T) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).
 		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
 	b := &bench{t: t, now: time.Now(), caDir: t.TempDir()}
-	auth, err := ca.OpenManaged(b.caDir)
+	auth, err := ca.OpenManaged(b.caDir, ca.DefaultLifetime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +168,16 @@ func (b *bench) acceptRequest(name string) {
 	r := b.robot(name)
 	requested := r.Status.Identity.Requested
 	r.Status.Identity.Accepted = &robotv1.AcceptedIdentity{Key: requested.Key, Machine: requested.Machine}
+	if err := b.c.Status().Update(b.t.Context(), r); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// forgetCertificates removes the record of earlier certificates, as when they expire.
+func (b *bench) forgetCertificates(name string) {
+	b.t.Helper()
+	r := b.robot(name)
+	r.Status.Identity.EarlierCertificates = nil
 	if err := b.c.Status().Update(b.t.Context(), r); err != nil {
 		b.t.Fatal(err)
 	}
@@ -396,11 +407,67 @@ func TestRenew_LimitsOneRobot(t *testing.T) {
 	for range renewalBurst {
 		status, a := b.renew(first)
 		b.expectResponse(status, a, http.StatusOK, "", "")
+		b.forgetCertificates("r1")
 	}
 	status, a := b.renew(first)
 	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1 renews too often")
 	status, a = b.renew(second)
 	b.expectResponse(status, a, http.StatusOK, "", "")
+}
+
+// All certificates that are valid can be revoked, so their number has a maximum.
+func TestRenew_RecordsAllValidCertificates(t *testing.T) {
+	b := newBench(t)
+	m := newMachine(t, "m1")
+	b.join(m, "r1")
+	b.acceptRequest("r1")
+	status, a := b.join(m, "r1")
+	b.expectResponse(status, a, http.StatusOK, "", "")
+	issued := []string{m.cert.SerialNumber.Text(16)}
+	for range robotv1.MaxEarlierCertificates {
+		status, a := b.renew(m)
+		b.expectResponse(status, a, http.StatusOK, "", "")
+		issued = append(issued, m.cert.SerialNumber.Text(16))
+	}
+	var recorded []string
+	for _, c := range b.robot("r1").Status.Identity.IssuedCertificates() {
+		recorded = append(recorded, c.SerialNumber)
+		if c.Key != identity.KeyFingerprint(spki(t, m.key)) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if !slices.Equal(recorded, issued) {
+		t.Errorf("recorded %v, issued %v", recorded, issued)
+	}
+	status, a = b.renew(m)
+	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "the robot has 17 valid certificates; the first of them expires at")
+	b.auth.SetRobotLifetime(-time.Hour) // the certificates of before are valid, this one is not
+	b.forgetCertificates("r1")
+	b.renew(m)
+	if earlier := b.robot("r1").Status.Identity.EarlierCertificates; len(earlier) != 1 {
+		t.Errorf("%d earlier certificates", len(earlier))
+	}
+	b.auth.SetRobotLifetime(time.Hour)
+	b.renew(m)
+	if earlier := b.robot("r1").Status.Identity.EarlierCertificates; len(earlier) != 1 {
+		t.Errorf("%d earlier certificates, and one of them has expired", len(earlier))
+	}
+}
+
+func TestRecordCertificate_ForgetsThoseOfAClockThatWasAhead(t *testing.T) {
+	now := time.Now()
+	id := &robotv1.RobotIdentity{}
+	record := func(notAfter time.Time) error {
+		return recordCertificate(id, robotv1.IssuedCertificate{SerialNumber: "1", NotAfter: metav1.NewTime(notAfter)}, now)
+	}
+	for range robotv1.MaxEarlierCertificates + 1 {
+		if err := record(now.AddDate(1, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := record(now.Add(time.Hour)); err != nil || len(id.EarlierCertificates) != 0 {
+		t.Errorf("%v, %d earlier certificates", err, len(id.EarlierCertificates))
+	}
 }
 
 // All robots of a site may have one address, so their connections count by robot.

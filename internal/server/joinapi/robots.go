@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,4 +101,19 @@ func (h *Handler) updateIdentity(ctx context.Context, r *robotv1.Robot, change f
 		}
 	}
 	return nil, fmt.Errorf("write identity of robot %s: too many conflicts", key.Name)
+}
+
+// recordCertificate records a new certificate beside those that have not expired. If there are too
+// many, it first forgets those that expire later than the new one: they were issued while the clock
+// was ahead, and must not lock the robot out.
+func recordCertificate(id *robotv1.RobotIdentity, c robotv1.IssuedCertificate, now time.Time) error {
+	valid := slices.DeleteFunc(id.IssuedCertificates(), func(o robotv1.IssuedCertificate) bool { return !now.Before(o.NotAfter.Time) })
+	if len(valid) > robotv1.MaxEarlierCertificates {
+		valid = slices.DeleteFunc(valid, func(o robotv1.IssuedCertificate) bool { return o.NotAfter.After(c.NotAfter.Time) })
+	}
+	if len(valid) > robotv1.MaxEarlierCertificates {
+		return newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "the robot has %d valid certificates; the first of them expires at %s", len(valid), valid[0].NotAfter.UTC().Format(time.RFC3339))
+	}
+	id.EarlierCertificates, id.Certificate = valid, &c
+	return nil
 }

@@ -1,6 +1,7 @@
 package logapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -119,19 +120,38 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// publishAddress publishes the address, with retries.
+// addressInterval is the longest time between a change of the CA and its publication.
+const addressInterval = time.Minute
+
+// publishAddress publishes the address, with retries, and again when its CA changes.
 func (s *Service) publishAddress(ctx context.Context, a serveraddr.Address) {
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := s.announce(ctx, a)
-		if err == nil || ctx.Err() != nil {
-			return
+	isPublished, pause := false, time.Second
+	for {
+		if ca := s.currentCA(a.CA); !isPublished || !bytes.Equal(ca, a.CA) {
+			a.CA = ca
+			err := s.announce(ctx, a)
+			if err != nil && ctx.Err() == nil {
+				s.log.Error(err, "cannot publish the address of the API")
+			}
+			isPublished = err == nil
 		}
-		s.log.Error(err, "cannot publish the address of the API")
+		if pause = min(2*pause, addressInterval); isPublished {
+			pause = addressInterval
+		}
 		select {
 		case <-ctx.Done():
+			return
 		case <-time.After(pause):
 		}
 	}
+}
+
+// currentCA returns the CA that clients should trust now. ca is that of the start.
+func (s *Service) currentCA(ca []byte) []byte {
+	if s.cfg.CertFile == "" && s.cfg.Certificates != nil {
+		return s.cfg.Certificates.TrustPEM()
+	}
+	return ca
 }
 
 // tlsConfig returns the address and the TLS configuration of the server.

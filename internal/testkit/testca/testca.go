@@ -33,7 +33,7 @@ func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t)}
 	a.cert = a.signCertificate(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
 	}, a.key)
 	return a

@@ -48,6 +48,7 @@ var ownUsers = []string{
 	"system:serviceaccount:k8s4r-system:k8s4r-manager",
 	"system:serviceaccount:k8s4r-system:k8s4r-server",
 	"system:serviceaccount:k8s4r-system:k8s4r-console",
+	"system:serviceaccount:k8s4r-system:k8s4r-node",
 }
 
 var recordedVerbs = []string{"create", "update", "patch", "delete", "deletecollection"}

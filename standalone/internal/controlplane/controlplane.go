@@ -28,14 +28,21 @@ type Config struct {
 	// Listener is the open port of the API server. It is opened by the caller so that a port in use
 	// is reported before anything has started.
 	Listener net.Listener
-	// Now returns the current time, for certificates. If nil, time.Now.
-	Now func() time.Time
+	// Lifetime is that of certificates, which are renewed when a third of it is left. If zero,
+	// DefaultLifetime.
+	Lifetime time.Duration
+	// OnCertificates is called with all certificates, by their names, before the start and after each
+	// renewal. If nil, it is not called.
+	OnCertificates func(map[string]*x509.Certificate)
+	// Warn logs an error for the user.
+	Warn func(message string, err error)
 }
 
 // ControlPlane is a control plane with its keys and certificates. Its components must be started in
-// the order Etcd, APIServer, ControllerManager, Scheduler and stopped in reverse: during its
-// shutdown the API server still needs etcd.
+// the order Certificates, Etcd, APIServer, ControllerManager, Scheduler and stopped in reverse:
+// during its shutdown the API server still needs etcd.
 type ControlPlane struct {
+	Certificates      component.Monitored // renews them
 	Etcd              component.Monitored
 	APIServer         component.Monitored
 	ControllerManager component.Monitored
@@ -53,7 +60,8 @@ type ControlPlane struct {
 // Kubelet has the credentials by which the node's kubelet and the API server authenticate each
 // other.
 type Kubelet struct {
-	Certificate tls.Certificate
+	// Certificate returns the current serving certificate.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// ClientCA verifies the API server's client certificate, whose name is ClientName.
 	ClientCA   *x509.CertPool
 	ClientName string
@@ -62,29 +70,33 @@ type Kubelet struct {
 // New creates or renews keys and certificates, writes the kubeconfig and redirects the logs of the
 // embedded programs to files in Dir.
 func New(c Config) (*ControlPlane, error) {
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	logs, err := redirectLogs(filepath.Join(c.Dir, "logs"))
 	if err != nil {
 		return nil, err
 	}
-	creds, err := newCredentials(filepath.Join(c.Dir, "pki"), c.Listener.Addr().(*net.TCPAddr), c.Now)
-	if err != nil {
-		return nil, err
-	}
 	cp := &ControlPlane{Kubeconfig: filepath.Join(c.Dir, "kubeconfig")}
-	if err := writeKubeconfig(cp.Kubeconfig, creds.admin); err != nil {
+	renewer := newRenewer(c, cp.Kubeconfig)
+	if err := renewer.renew(); err != nil {
 		return nil, err
 	}
-	cp.Client, err = clientcmd.NewDefaultClientConfig(*creds.process, nil).ClientConfig()
+	creds := renewer.current()
+	cp.Certificates = component.NewBackground(renewer.run, nil)
+	if cp.Client, err = clientOf(creds.process); err != nil {
+		return nil, err
+	}
+	cp.Kubelet = Kubelet{Certificate: renewer.kubeletCertificate, ClientCA: x509.NewCertPool(), ClientName: KubeletClient}
+	cp.Kubelet.ClientCA.AddCert(creds.ca.cert)
+	return cp, cp.addComponents(c, creds, logs)
+}
+
+// clientOf returns the configuration in a kubeconfig, without client-side rate limits.
+func clientOf(kubeconfig string) (*rest.Config, error) {
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	cp.Client.QPS = -1
-	cp.Kubelet = Kubelet{Certificate: creds.kubelet.toTLS(), ClientCA: x509.NewCertPool(), ClientName: KubeletClient}
-	cp.Kubelet.ClientCA.AddCert(creds.ca.cert)
-	return cp, cp.addComponents(c, creds, logs)
+	c.QPS = -1
+	return c, nil
 }
 
 // AuditDir returns the directory of the audit log in a data directory.

@@ -1,10 +1,14 @@
 package controlplane
 
 import (
+	"bytes"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"time"
+	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -24,62 +28,68 @@ const (
 type credentials struct {
 	ca, serving       pair
 	serviceAccountKey string // file
-	admin             *api.Config
-	process           *api.Config // of this process
-	controllerManager string      // kubeconfig file
-	scheduler         string      // kubeconfig file
-	kubeletClient     pair        // of the API server, towards a kubelet
-	kubelet           pair        // the kubelet's serving certificate
+	clients           []pair
+	admin             string // kubeconfig file
+	process           string // kubeconfig file, of this process
+	controllerManager string // kubeconfig file
+	scheduler         string // kubeconfig file
+	kubeletClient     pair   // of the API server, towards a kubelet
+	kubelet           pair   // the kubelet's serving certificate
 }
 
-// newCredentials reads or creates all credentials in dir for a server at address.
-func newCredentials(dir string, address *net.TCPAddr, now func() time.Time) (credentials, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// loadCredentials reads or creates all credentials of a server at address, and renews those that
+// are due. admin is the path of the administrator's kubeconfig.
+func (p pki) loadCredentials(admin string, address *net.TCPAddr) (credentials, error) {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return credentials{}, fmt.Errorf("keys: %w", err)
 	}
-	p := pki{dir: dir, now: now}
 	ca, err := p.loadCA()
 	if err != nil {
 		return credentials{}, err
 	}
-	c := credentials{ca: ca}
+	c := credentials{
+		ca: ca, admin: admin, process: p.filePath("up.kubeconfig"),
+		controllerManager: p.filePath("controller-manager.kubeconfig"), scheduler: p.filePath("scheduler.kubeconfig"),
+	}
 	if c.serving, err = p.loadServing(ca, servingNames(), servingAddresses(address.IP)); err != nil {
 		return credentials{}, err
 	}
 	if c.serviceAccountKey, err = p.serviceAccountKey(); err != nil {
 		return credentials{}, err
 	}
-	return c, c.addClients(p, serverURL(address))
+	return c, errors.Join(c.addClients(p, serverURL(address)), c.addKubelet(p))
 }
 
+// addClients adds the clients of the API server, each with a kubeconfig.
 func (c *credentials) addClients(p pki, server string) error {
-	admin, err := p.loadClient("admin", c.ca, "k8s4r-admin", "system:masters")
-	if err != nil {
-		return err
+	for _, client := range []struct {
+		name, kubeconfig, user string
+		groups                 []string
+	}{
+		{"admin", c.admin, "k8s4r-admin", []string{"system:masters"}},
+		{"up", c.process, auditlog.ProcessUser, []string{"system:masters"}},
+		{"controller-manager", c.controllerManager, "system:kube-controller-manager", nil},
+		{"scheduler", c.scheduler, "system:kube-scheduler", nil},
+	} {
+		own, err := p.loadClient(client.name, c.ca, client.user, client.groups...)
+		if err != nil {
+			return err
+		}
+		c.clients = append(c.clients, own)
+		if err := writeKubeconfig(client.kubeconfig, newKubeconfig(server, c.ca, own)); err != nil {
+			return err
+		}
 	}
-	c.admin = newKubeconfig(server, c.ca, admin)
-	process, err := p.loadClient("up", c.ca, auditlog.ProcessUser, "system:masters")
-	if err != nil {
-		return err
+	return nil
+}
+
+// certificates returns all certificates, by name.
+func (c *credentials) certificates() map[string]*x509.Certificate {
+	all := map[string]*x509.Certificate{"cluster-ca": c.ca.cert}
+	for _, p := range append([]pair{c.serving, c.kubeletClient, c.kubelet}, c.clients...) {
+		all[strings.TrimSuffix(filepath.Base(p.certFile), ".crt")] = p.cert
 	}
-	c.process = newKubeconfig(server, c.ca, process)
-	manager, err := p.loadClient("controller-manager", c.ca, "system:kube-controller-manager")
-	if err != nil {
-		return err
-	}
-	c.controllerManager = p.filePath("controller-manager.kubeconfig")
-	if err := writeKubeconfig(c.controllerManager, newKubeconfig(server, c.ca, manager)); err != nil {
-		return err
-	}
-	scheduler, err := p.loadClient("scheduler", c.ca, "system:kube-scheduler")
-	if err != nil {
-		return err
-	}
-	c.scheduler = p.filePath("scheduler.kubeconfig")
-	if err := writeKubeconfig(c.scheduler, newKubeconfig(server, c.ca, scheduler)); err != nil {
-		return err
-	}
-	return c.addKubelet(p)
+	return all
 }
 
 // KubeletClient is the common name of the API server's client certificate for kubelets.
@@ -129,20 +139,26 @@ func serverURL(address *net.TCPAddr) string {
 	return "https://" + net.JoinHostPort(host, fmt.Sprint(address.Port))
 }
 
+// newKubeconfig names the files of the client, because programs read these again when they are
+// renewed. The CA stays.
 func newKubeconfig(server string, ca, client pair) *api.Config {
 	const name = "k8s4r"
 	c := api.NewConfig()
 	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: ca.certPEM}
-	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: client.certPEM, ClientKeyData: client.keyPEM}
+	c.AuthInfos[name] = &api.AuthInfo{ClientCertificate: client.certFile, ClientKey: client.keyFile}
 	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name
 	return c
 }
 
+// writeKubeconfig writes the file unless it has this content.
 func writeKubeconfig(path string, c *api.Config) error {
 	data, err := clientcmd.Write(*c)
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, data) {
+		return nil
 	}
 	return datadir.WriteFile(path, data)
 }

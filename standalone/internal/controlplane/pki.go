@@ -21,17 +21,19 @@ import (
 )
 
 const (
-	caLifetime   = 20 * 365 * 24 * time.Hour
-	leafLifetime = 365 * 24 * time.Hour
-	// clockSkew is how long before its issue a certificate becomes valid, for machines whose clock
-	// is set after they have started.
+	caLifetime = 20 * 365 * 24 * time.Hour
+	// DefaultLifetime is the lifetime of certificates, except that of the CA.
+	DefaultLifetime = 365 * 24 * time.Hour
+	// clockSkew is how long before its issue a certificate becomes valid, at most a tenth of its
+	// lifetime, for machines whose clock is set after they have started.
 	clockSkew = time.Hour
 )
 
 // pki is the directory of keys and certificates. Only the owner can read its files.
 type pki struct {
-	dir string
-	now func() time.Time
+	dir      string
+	now      func() time.Time
+	lifetime time.Duration // of certificates that it issues, except the CA
 }
 
 // pair is a key and its certificate, with the paths of their files.
@@ -39,11 +41,11 @@ type pair struct {
 	certFile, keyFile string
 	cert              *x509.Certificate
 	key               crypto.Signer
-	certPEM, keyPEM   []byte
+	certPEM           []byte
 }
 
-func (p pair) toTLS() tls.Certificate {
-	return tls.Certificate{Certificate: [][]byte{p.cert.Raw}, PrivateKey: p.key, Leaf: p.cert}
+func (p pair) toTLS() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{p.cert.Raw}, PrivateKey: p.key, Leaf: p.cert}
 }
 
 func (p pki) filePath(name string) string { return filepath.Join(p.dir, name) }
@@ -99,7 +101,7 @@ func (p pki) loadLeaf(name string, ca pair, want *x509.Certificate) (pair, error
 	if have, err := p.loadPair(name); err == nil && p.isUsable(have.cert, ca.cert, want) {
 		return have, nil
 	}
-	want.NotAfter = p.now().Add(leafLifetime)
+	want.NotAfter = p.now().Add(p.lifetime)
 	want.KeyUsage = x509.KeyUsageDigitalSignature
 	return p.issuePair(name, want, &ca)
 }
@@ -130,22 +132,18 @@ func (p pki) loadPair(name string) (pair, error) {
 	}
 	out.cert, out.key = loaded.Leaf, loaded.PrivateKey.(crypto.Signer)
 	out.certPEM, err = os.ReadFile(out.certFile)
-	if err != nil {
-		return pair{}, err
-	}
-	out.keyPEM, err = os.ReadFile(out.keyFile)
 	return out, err
 }
 
 // issuePair writes a new key and its certificate, signed by ca. If ca is nil, the certificate is
-// self-signed. The key is written first: after a crash between the two files they do not match, and
-// the next start replaces them.
+// self-signed. After a crash between the two files they do not match, and the next call replaces
+// them.
 func (p pki) issuePair(name string, template *x509.Certificate, ca *pair) (pair, error) {
-	key, err := p.newKey(name + ".key")
+	key, keyPEM, err := newKey()
 	if err != nil {
-		return pair{}, err
+		return pair{}, fmt.Errorf("key %s: %w", name, err)
 	}
-	template.NotBefore = p.now().Add(-clockSkew)
+	template.NotBefore = p.now().Add(-min(clockSkew, template.NotAfter.Sub(p.now())/10))
 	var parent *x509.Certificate // nil: self-signed
 	signer := crypto.Signer(key)
 	if ca != nil {
@@ -155,7 +153,12 @@ func (p pki) issuePair(name string, template *x509.Certificate, ca *pair) (pair,
 	if err != nil {
 		return pair{}, fmt.Errorf("certificate %s: %w", name, err)
 	}
-	if err := datadir.WriteFile(p.filePath(name+".crt"), pemBlock("CERTIFICATE", signed.Raw)); err != nil {
+	// Together, because programs read both again when one has changed.
+	err = datadir.WriteFiles(
+		datadir.File{Path: p.filePath(name + ".key"), Data: keyPEM},
+		datadir.File{Path: p.filePath(name + ".crt"), Data: pemBlock("CERTIFICATE", signed.Raw)},
+	)
+	if err != nil {
 		return pair{}, err
 	}
 	return p.loadPair(name)
@@ -169,20 +172,21 @@ func (p pki) serviceAccountKey() (string, error) {
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		return file, err
 	}
-	_, err := p.newKey("service-account.key")
-	return file, err
+	_, keyPEM, err := newKey()
+	if err != nil {
+		return "", fmt.Errorf("key of service accounts: %w", err)
+	}
+	return file, datadir.WriteFile(file, keyPEM)
 }
 
-func (p pki) newKey(file string) (*ecdsa.PrivateKey, error) {
+// newKey returns a new key, and its PEM.
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", file, err)
+		return nil, nil, err
 	}
 	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", file, err)
-	}
-	return key, datadir.WriteFile(p.filePath(file), pemBlock("EC PRIVATE KEY", der))
+	return key, pemBlock("EC PRIVATE KEY", der), err
 }
 
 func pemBlock(kind string, der []byte) []byte {

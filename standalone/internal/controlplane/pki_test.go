@@ -14,7 +14,7 @@ var today = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // makeServing loads or creates a serving certificate on that day.
 func makeServing(t *testing.T, dir string, day time.Time, address string) pair {
 	t.Helper()
-	p := pki{dir: dir, now: func() time.Time { return day }}
+	p := pki{dir: dir, now: func() time.Time { return day }, lifetime: DefaultLifetime}
 	ca, err := p.loadCA()
 	if err != nil {
 		t.Fatal(err)
@@ -41,9 +41,9 @@ func TestPKI_KeepsCertificateWhileUsable(t *testing.T) {
 		wantKept  bool
 	}{
 		{name: "the next start uses what is there", wantKept: true},
-		{name: "after half its life it is kept", inAfter: leafLifetime / 2, wantKept: true},
-		{name: "with less than a third of its life left it is renewed", inAfter: leafLifetime * 3 / 4},
-		{name: "after its end it is renewed", inAfter: 2 * leafLifetime},
+		{name: "after half its life it is kept", inAfter: DefaultLifetime / 2, wantKept: true},
+		{name: "with less than a third of its life left it is renewed", inAfter: DefaultLifetime * 3 / 4},
+		{name: "after its end it is renewed", inAfter: 2 * DefaultLifetime},
 		{name: "when the clock is set back before its start it is renewed", inAfter: -24 * time.Hour},
 		{name: "for another address it is renewed", inAddress: "192.0.2.1"},
 		{name: "a half-written one is replaced", inHarm: truncate("apiserver.crt")},
@@ -90,8 +90,11 @@ func remove(file string) func(*testing.T, string) {
 
 // swapKey leaves the files as a crash during a renewal does.
 func swapKey(t *testing.T, dir string) {
-	p := pki{dir: dir, now: time.Now}
-	if _, err := p.newKey("apiserver.key"); err != nil {
+	_, other, err := newKey()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "apiserver.key"), other, 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

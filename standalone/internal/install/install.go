@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -21,6 +22,7 @@ var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webh
 // API server serves the new kinds. Stop does not remove them.
 type Manifests struct {
 	files   fs.FS
+	order   []string
 	cluster *rest.Config
 	report  func(string)
 	client  client.Client // nil before Start
@@ -28,15 +30,16 @@ type Manifests struct {
 }
 
 // New returns the component for the manifests in files, which has the layout of the directory
-// config/. It calls report for each CRD that it leaves unchanged.
-func New(files fs.FS, cluster *rest.Config, report func(string)) *Manifests {
-	return &Manifests{files: files, cluster: cluster, report: report}
+// config/. The patterns in more select files besides those of every installation. It calls report
+// for each CRD that it leaves unchanged.
+func New(files fs.FS, cluster *rest.Config, report func(string), more ...string) *Manifests {
+	return &Manifests{files: files, order: append(slices.Clone(order), more...), cluster: cluster, report: report}
 }
 
 // Start applies all manifests. Fields that others have changed are set back; CRDs of other programs
 // are not touched.
 func (m *Manifests) Start(ctx context.Context) error {
-	objects, err := definition.ReadManifests(m.files, order...)
+	objects, err := definition.ReadManifests(m.files, m.order...)
 	if err != nil {
 		return err
 	}

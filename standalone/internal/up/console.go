@@ -1,6 +1,7 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,6 +40,7 @@ func (s *system) addConsole() error {
 	}
 	cfg := console.Config{
 		Listener: s.console, SessionKeyFile: key, Archive: s.opts.archiveAddress(), Codes: &s.codes, Metrics: metrics.Registry,
+		PublicURL: s.opts.publicURL,
 	}
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
@@ -91,7 +94,7 @@ func (s *system) signInLink() string {
 	if s.console == nil || !s.opts.embedsCluster() {
 		return ""
 	}
-	return s.consoleURL() + "/signin?code=" + s.codes.NewCode(s.operatorToken, time.Now().Add(linkLifetime))
+	return cmp.Or(strings.TrimSuffix(s.opts.publicURL, "/"), s.consoleURL()) + "/signin?code=" + s.codes.NewCode(s.operatorToken, time.Now().Add(linkLifetime))
 }
 
 // operator is the service account of the link's user: the user of this machine, who can read the

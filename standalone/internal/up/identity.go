@@ -21,11 +21,12 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// The service accounts in config/rbac, by which the API server knows the programs.
+// The service accounts in config/rbac and config/up, by which the API server knows the programs.
 const (
 	managerAccount = "k8s4r-manager"
 	serverAccount  = "k8s4r-server"
 	consoleAccount = "k8s4r-console"
+	nodeAccount    = "k8s4r-node"
 )
 
 // actAs returns a configuration of requests that the API server authorizes as those of a service
@@ -41,7 +42,7 @@ func actAs(account string, process *rest.Config) *rest.Config {
 func (o *options) accounts() []string {
 	var all []string
 	for _, p := range []struct{ part, account string }{
-		{partManager, managerAccount}, {partServer, serverAccount}, {partConsole, consoleAccount},
+		{partManager, managerAccount}, {partServer, serverAccount}, {partConsole, consoleAccount}, {partNode, nodeAccount},
 	} {
 		if o.includesPart(p.part) {
 			all = append(all, p.account)

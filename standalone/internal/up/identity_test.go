@@ -30,8 +30,8 @@ func TestAccounts_AreThoseOfTheParts(t *testing.T) {
 		without, cache string
 		want           []string
 	}{
-		{"", managerAccount, []string{managerAccount, serverAccount, consoleAccount}},
-		{"manager,console", serverAccount, []string{serverAccount}},
+		{"", managerAccount, []string{managerAccount, serverAccount, consoleAccount, nodeAccount}},
+		{"manager,console,node", serverAccount, []string{serverAccount}},
 	} {
 		o := parsed(t, "--without="+c.without)
 		if got := o.accounts(); !slices.Equal(got, c.want) || o.cacheAccount() != c.cache {

@@ -42,7 +42,7 @@ func (s *system) addNode() error {
 		return err
 	}
 	node, err := hostnode.New(hostnode.Config{
-		Name: nodeName, Client: s.client, Dir: s.dir.Join("node"), Program: agent, Capacity: capacity, PodRange: pods,
+		Name: nodeName, Client: actAs(nodeAccount, s.client), Dir: s.dir.Join("node"), Program: agent, Capacity: capacity, PodRange: pods,
 		Listener: s.kubeletPort, Certificate: s.kubelet.Certificate, ClientCA: s.kubelet.ClientCA, ClientName: s.kubelet.ClientName,
 		Log: s.terminal,
 	})

@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/internal/server/gateway"
+	"k8s4r.io/k8s4r/standalone/internal/controlplane"
 )
 
 // The parts that --without can leave out.
@@ -32,8 +34,17 @@ const (
 
 var parts = []string{partManager, partServer, partBroker, partRobots, partNode, partConsole}
 
-// minCertificateDuration leaves a robot enough time to renew its certificate.
-const minCertificateDuration = 5 * time.Second
+// The limits of the lifetimes of certificates.
+const (
+	// minCertificateDuration leaves a robot enough time to renew its certificate.
+	minCertificateDuration = 5 * time.Second
+	// minCertificatesPerCA lets each robot renew while the next CA is trusted and does not sign yet,
+	// which is a quarter of the CA's lifetime.
+	minCertificatesPerCA = 8
+	// minClusterDuration is longer than a start on a slow machine.
+	minClusterDuration = 30 * time.Second
+	maxDuration        = 100 * 365 * 24 * time.Hour
+)
 
 // noArchive is the value of --archive without an archive: no history is kept, and no deletion waits
 // for it.
@@ -43,33 +54,36 @@ const noArchive = "none"
 const maxRobots = 1000
 
 type options struct {
-	dataDir        string
-	bindAddress    string
-	securePort     int
-	kubeconfig     string // if empty, the embedded control plane
-	mqttAddress    string
-	mqttURL        string // if empty, the embedded broker
-	mqttsAddress   string // if empty, derived from advertise
-	advertise      string // if empty, robots on this machine only
-	allowLegacy    bool
-	allowAnonymous bool
-	allowPlaintext bool
-	certificates   time.Duration
-	metricsAddress string // if empty, no metrics
-	tracing        tracing.Config
-	logsAddress    string
-	webhookAddress string
-	consoleAddress string
-	publishEvents  bool // to the broker
-	robots         int
-	robotNamespace string
-	nodeCapacity   map[string]string
-	podRange       string
-	offlineAfter   time.Duration
-	controllers    []string
-	archive        string // if empty, a file in the data directory
-	retention      archive.Retention
-	without        []string
+	dataDir             string
+	bindAddress         string
+	securePort          int
+	kubeconfig          string // if empty, the embedded control plane
+	mqttAddress         string
+	mqttURL             string // if empty, the embedded broker
+	mqttsAddress        string // if empty, derived from advertise
+	advertise           string // if empty, robots on this machine only
+	allowLegacy         bool
+	allowAnonymous      bool
+	allowPlaintext      bool
+	certificates        time.Duration // of robots
+	robotCA             time.Duration
+	clusterCertificates time.Duration
+	metricsAddress      string // if empty, no metrics
+	tracing             tracing.Config
+	logsAddress         string
+	webhookAddress      string
+	consoleAddress      string
+	publicURL           string // of the console; if empty, none
+	publishEvents       bool   // to the broker
+	robots              int
+	robotNamespace      string
+	nodeCapacity        map[string]string
+	podRange            string
+	offlineAfter        time.Duration
+	controllers         []string
+	archive             string // if empty, a file in the data directory
+	retention           archive.Retention
+	without             []string
 }
 
 func (o *options) addFlags(f *pflag.FlagSet) {
@@ -84,12 +98,15 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "accept clients without certificates at --mqtt-address: they can run commands on all robots that are not authenticated, and read the messages to all robots")
 	f.BoolVar(&o.allowPlaintext, "allow-plaintext-broker", false, "connect to a broker on another machine (--mqtt-url) without TLS: attackers on the network can run commands on robots and act as any robot")
 	f.DurationVar(&o.certificates, "robot-certificate-duration", ca.DefaultRobotLifetime, "how long a robot's certificate is valid; the robot renews it after two thirds of that time")
+	f.DurationVar(&o.robotCA, "robot-ca-duration", ca.DefaultLifetime, "how long a CA of robots is valid that is created from now on; the next one replaces it when a quarter of that time is left, or 90 days")
+	f.DurationVar(&o.clusterCertificates, "cluster-certificate-duration", controlplane.DefaultLifetime, "how long the certificates of the API server and its clients are valid; they are renewed when a third of that time is left")
 	f.StringVar(&o.mqttURL, "mqtt-url", "", "URL of an MQTT broker to use instead of the embedded one (mqtts://host:port); a broker without TLS must be on this machine, unless --allow-plaintext-broker is set")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 selects a free port; empty: none")
 	o.tracing.AddFlags(f)
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the log API and the join API; port 0 selects a free port; empty: 127.0.0.1:0, or :8443 with --advertise-address")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address of the admission webhook that validates workflows; port 0 selects a free port")
 	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "loopback address that serves the console to browsers on this machine; port 0 selects a free port")
+	f.StringVar(&o.publicURL, "public-url", "", "URL at which browsers open the console through a proxy on this machine that serves HTTPS, such as https://console.example.com; empty: they must use localhost or an IP address")
 	f.BoolVar(&o.publishEvents, "publish-events", false, "publish events to the MQTT broker, on topics k8s4r/events/...")
 	f.IntVar(&o.robots, "robots", 3, "number of robots to run on this machine")
 	f.StringVar(&o.robotNamespace, "robot-namespace", "default", "namespace in which robots register")
@@ -242,15 +259,33 @@ func (o *options) validateAddresses() error {
 		errorUnless(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
 		checkHostPort("mqtt-address", o.mqttAddress),
 		checkHostPort("mqtts-address", o.mqttsListenAddress()),
-		errorUnless(o.certificates >= minCertificateDuration, "--robot-certificate-duration=%s: must be at least %s", o.certificates, minCertificateDuration),
+		o.validateLifetimes(),
 		checkHostPort("metrics-address", o.metricsAddress),
 		o.tracing.Validate(),
 		checkHostPort("logs-address", o.logsListenAddress()),
 		checkHostPort("webhook-address", o.webhookAddress),
 		checkHostPort("console-address", o.consoleAddress),
 		errorUnless(!o.includesPart(partConsole) || program.IsLoopback(o.consoleAddress),
-			"--console-address=%s: must be a loopback address, because the console is served over HTTP; for browsers on other machines use ssh -L, or deploy k8s4r-console with a certificate", o.consoleAddress),
+			"--console-address=%s: must be a loopback address, because the console is served over HTTP; for browsers on other machines use ssh -L, or a proxy that serves HTTPS and --public-url", o.consoleAddress),
+		o.validatePublicURL(),
 		errorUnless(!o.publishEvents || o.includesPart(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the embedded broker"),
+	)
+}
+
+func (o *options) validatePublicURL() error {
+	if _, err := console.ParsePublicURL(o.publicURL); err != nil {
+		return fmt.Errorf("--public-url=%s: %w", o.publicURL, err)
+	}
+	return errorUnless(o.publicURL == "" || o.includesPart(partConsole), "--public-url: is of the console, which --without leaves out")
+}
+
+func (o *options) validateLifetimes() error {
+	return errors.Join(
+		errorUnless(o.certificates >= minCertificateDuration, "--robot-certificate-duration=%s: must be at least %s", o.certificates, minCertificateDuration),
+		errorUnless(o.robotCA/minCertificatesPerCA >= o.certificates && o.robotCA <= maxDuration,
+			"--robot-ca-duration=%s: must be at least %d times --robot-certificate-duration, which is %s, and at most %s", o.robotCA, minCertificatesPerCA, o.certificates, maxDuration),
+		errorUnless(o.clusterCertificates >= minClusterDuration && o.clusterCertificates <= maxDuration,
+			"--cluster-certificate-duration=%s: must be from %s to %s", o.clusterCertificates, minClusterDuration, maxDuration),
 	)
 }
 

@@ -11,10 +11,12 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/server/brokerauth"
 	"k8s4r.io/k8s4r/internal/server/ca"
@@ -34,21 +36,22 @@ type system struct {
 	log      *slog.Logger // of K8s4r's parts
 	terminal *slog.Logger // also shown to the user
 
-	kubeconfig  string
-	client      *rest.Config
-	broker      *broker.Broker // nil if external
-	authority   *ca.Authority
-	registry    *brokerauth.Registry // nil if the broker accepts all clients
-	api         net.Listener         // nil if the cluster is external
-	metrics     net.Listener         // nil if disabled
-	probes      probes
-	logs        net.Listener  // of the log API; nil without a server
-	webhook     net.Listener  // of admission; nil without a manager
-	console     net.Listener  // nil without a console
-	codes       console.Codes // with which browsers sign in
-	restore     *restore.Gate // nil if the data was never restored
-	kubelet     controlplane.Kubelet
-	kubeletPort net.Listener // nil without a node
+	kubeconfig   string
+	client       *rest.Config
+	certificates certexpiry.Tracker
+	broker       *broker.Broker // nil if external
+	authority    *ca.Authority
+	registry     *brokerauth.Registry // nil if the broker accepts all clients
+	api          net.Listener         // nil if the cluster is external
+	metrics      net.Listener         // nil if disabled
+	probes       probes
+	logs         net.Listener  // of the log API; nil without a server
+	webhook      net.Listener  // of admission; nil without a manager
+	console      net.Listener  // nil without a console
+	codes        console.Codes // with which browsers sign in
+	restore      *restore.Gate // nil if the data was never restored
+	kubelet      controlplane.Kubelet
+	kubeletPort  net.Listener // nil without a node
 }
 
 // assembleSystem opens or checks every port and creates the parts. It starts none of them.
@@ -67,6 +70,9 @@ func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, err
 		return nil, err
 	}
 	if err := s.addBroker(); err != nil {
+		return nil, err
+	}
+	if err := metrics.Registry.Register(&s.certificates); err != nil {
 		return nil, err
 	}
 	s.addManager()
@@ -130,18 +136,20 @@ func (s *system) addCluster() error {
 func (s *system) warnUnchanged(what string) { s.terminal.Warn(what) }
 
 func (s *system) embedCluster() error {
-	cp, err := controlplane.New(controlplane.Config{Dir: s.dir.Path, Listener: s.api})
+	cp, err := controlplane.New(s.controlPlaneConfig())
 	if err != nil {
 		return err
 	}
 	s.kubeconfig, s.client = cp.Kubeconfig, cp.Client
+	s.group.Add("certificates", cp.Certificates)
 	s.group.Add("etcd", cp.Etcd)
 	s.group.Add("kube-apiserver", cp.APIServer)
 	// Before the garbage collector: it discovers new kinds only twice a minute.
-	s.group.Add("definitions", install.New(config.FS, cp.Client, s.warnUnchanged))
+	s.group.Add("definitions", install.New(config.FS, cp.Client, s.warnUnchanged, "up/*.yaml"))
 	if err := s.addActions(); err != nil {
 		return err
 	}
+	s.group.Add("certificate expiry", newExpiryPublisher(cp.Client, &s.certificates, s.terminal))
 	s.group.Add("kube-controllers", cp.ControllerManager)
 	s.kubelet = cp.Kubelet
 	if s.opts.includesPart(partNode) {

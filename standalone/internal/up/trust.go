@@ -30,7 +30,7 @@ func (s *system) secureBroker(cfg *broker.Config) (err error) {
 	if !s.opts.authenticatesRobots() {
 		return nil
 	}
-	if s.authority, err = ca.OpenManaged(s.dir.Join("pki", "robots")); err != nil {
+	if s.authority, err = ca.OpenManaged(s.dir.Join(robotCADir...), s.opts.robotCA); err != nil {
 		return err
 	}
 	s.authority.SetRobotLifetime(s.opts.certificates)
@@ -122,9 +122,9 @@ func (s *system) bridgeConfig() gateway.Config {
 
 func (s *system) joinConfig() server.JoinConfig {
 	if s.registry == nil {
-		return server.JoinConfig{}
+		return server.JoinConfig{Certificates: &s.certificates}
 	}
-	return server.JoinConfig{Authority: s.authority, MQTTURL: s.mqttsURL}
+	return server.JoinConfig{Authority: s.authority, MQTTURL: s.mqttsURL, Certificates: &s.certificates}
 }
 
 // robotFlags returns the flags by which the local robots connect. They join like all others, with a
@@ -140,7 +140,7 @@ func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 	local := url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.logs.Addr().(*net.TCPAddr).Port))}
 	return []string{
 		"--server=" + local.String(), "--mqtt-url=" + s.broker.TLSURL(),
-		"--ca-file=" + s.dir.Join("pki", "robots", "ca.crt"), "--token-file=" + file,
+		"--ca-file=" + s.dir.Join(append(robotCADir, "ca.crt")...), "--token-file=" + file,
 	}, nil
 }
 

@@ -399,8 +399,8 @@ func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
 	)
 }
 
-// serverTLS returns the configuration for the server: it trusts --ca-file, else the
-// authorities of the last response, else --ca-hash.
+// serverTLS returns the configuration for the server: it trusts --ca-file and the authorities of
+// the last response, and without both --ca-hash.
 func (m *Credential) serverTLS() *tls.Config {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -410,7 +410,8 @@ func (m *Credential) serverTLS() *tls.Config {
 	}
 	switch {
 	case len(m.cfg.CA) > 0:
-		c.RootCAs = x509.NewCertPool()
+		// The CA of the file may have been replaced since it was read.
+		c.RootCAs = keyfile.NewPool(m.authorities...)
 		c.RootCAs.AppendCertsFromPEM(m.cfg.CA)
 	case m.cfg.CAHash != "" && m.current == nil:
 		pinAuthority(c, m.cfg.CAHash)

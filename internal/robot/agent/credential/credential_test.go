@@ -35,7 +35,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	auth, err := ca.OpenManaged(t.TempDir())
+	auth, err := ca.OpenManaged(t.TempDir(), ca.DefaultLifetime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +196,12 @@ func TestRun_ReplacesCertificateThatIsNotValidYet(t *testing.T) {
 		t.Error("the certificate counts as valid before it is")
 	}
 	ctx, cancel := context.WithCancel(within(t))
-	defer cancel()
-	go m.Run(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done }) // it writes to the directory of the test
 	select {
 	case <-changed:
 	case <-ctx.Done():
@@ -309,5 +313,34 @@ func TestJoin_RejectsCertificateForAnotherKey(t *testing.T) {
 	m := open(t, s.config(t.TempDir()))
 	if err := m.Renew(within(t)); err == nil || !m.notAfter().IsZero() {
 		t.Errorf("%v", err)
+	}
+}
+
+// The file of --ca-file is read once, so the CA that replaces it comes with a renewal.
+func TestServerTLS_TrustsNextCAsBesideCAFile(t *testing.T) {
+	s := newServer(t)
+	next, err := ca.OpenManaged(t.TempDir(), ca.DefaultLifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse {
+		a := s.issue(path, in, has)
+		a.CA += string(next.TrustPEM())
+		return a
+	}
+	c := s.config(t.TempDir())
+	c.CA, c.CAHash = s.auth.TrustPEM(), ""
+	m := open(t, c)
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for name, authority := range map[string]*ca.Authority{"the CA of the file": s.auth, "the next CA": next} {
+		serving, err := authority.ServingCertificate("localhost")(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := serving.Leaf.Verify(x509.VerifyOptions{Roots: m.serverTLS().RootCAs, DNSName: "localhost"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
