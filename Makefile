@@ -166,6 +166,10 @@ bench-agent-footprint: build ## size, memory and traffic of an idle agent
 bench-broker: deps ## messages a second, latency and memory of brokers with and without certificates and rules, and how fast 1000 robots come back
 	go run ./test/bench/broker
 
+.PHONY: bench-hostile
+bench-hostile: build ## what a hostile robot costs 199 others, what idle connections cost, and whether the manager survives the largest numbers
+	go run ./test/bench/hostile
+
 .PHONY: bench-archive
 bench-archive: ## finished jobs a second into the archive, and how long its questions take
 	go run ./test/bench/archive

@@ -30,6 +30,9 @@ type Config struct {
 	// OnRefused is called for refused actions of known identities, at most once a minute
 	// for each. Optional.
 	OnRefused func(Refusal)
+	// OnThrottled is called with the names of robots that exceed their rate, at most once in
+	// ten minutes for each. Optional.
+	OnThrottled func(name string)
 	// Log receives warnings. If nil, they are discarded.
 	Log *slog.Logger
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
-	"golang.org/x/time/rate"
 )
 
 const (
@@ -44,8 +43,8 @@ type conn struct {
 	maxPacket int           // packet that the client accepts; zero: any
 	will      *message
 	willDelay time.Duration
-	identity  Identity      // as authenticated
-	limiter   *rate.Limiter // of its packets; nil: unlimited
+	identity  Identity       // as authenticated
+	limiter   *clientLimiter // nil: unlimited
 	session   *session
 
 	wake         chan struct{} // there may be something to write
@@ -161,7 +160,7 @@ func (c *conn) handleDisconnect(pk *packets.Packet) error {
 }
 
 func (c *conn) handlePacket(pk *packets.Packet) error {
-	if err := c.awaitTurn(packetCost(pk)); err != nil {
+	if err := c.awaitTurn(pk); err != nil {
 		return err
 	}
 	switch pk.FixedHeader.Type {

@@ -61,7 +61,7 @@ func (c *conn) handleConnect() error {
 	if err != nil {
 		return errors.Join(err, c.rejectClient(packets.ErrNotAuthorized))
 	}
-	c.session, c.limiter = session, c.hub.limits.newLimiter(c.identity)
+	c.session, c.limiter = session, c.hub.limiters.limiterOf(c.identity)
 	if c.will != nil {
 		c.will.from = session
 	}

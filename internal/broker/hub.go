@@ -37,6 +37,7 @@ type hub struct {
 	limits        Limits
 	slots         *connSlots
 	refusals      *refusals
+	limiters      *clientLimiters
 
 	mu          sync.RWMutex
 	revocations int // number of calls of revokeName
@@ -51,8 +52,12 @@ type hub struct {
 func newHub(cfg Config, now func() time.Time) *hub {
 	return &hub{
 		log: cfg.Log, now: now, authenticator: cfg.Authenticator, limits: cfg.Limits,
-		slots:    newConnSlots(cfg.Limits, cfg.Authenticator == allowEveryone{}, now),
-		refusals: &refusals{report: cfg.OnRefused, now: now, counts: map[RefusalKind]uint64{}, reports: limits.Interval{Period: reportInterval, MaxNames: maxReportedNames}},
+		slots: newConnSlots(cfg.Limits, cfg.Authenticator == allowEveryone{}, now),
+		refusals: &refusals{
+			report: cfg.OnRefused, now: now, counts: map[RefusalKind]uint64{}, reports: limits.Interval{Period: reportInterval, MaxNames: maxReportedNames},
+			reportThrottled: cfg.OnThrottled, throttledNames: limits.Interval{Period: throttledInterval, MaxNames: maxReportedNames},
+		},
+		limiters: &clientLimiters{limits: cfg.Limits, now: time.Now},
 		sessions: map[string]*session{}, retained: map[string]*message{},
 	}
 }

@@ -2,9 +2,12 @@ package broker
 
 import (
 	"cmp"
+	"maps"
 	"net"
+	"sync"
 	"time"
 
+	"github.com/mochi-mqtt/server/v2/packets"
 	"golang.org/x/time/rate"
 )
 
@@ -30,6 +33,11 @@ type Limits struct {
 	// slowly; nothing is lost. Default: 200, and 1,000.
 	PacketRate  float64
 	PacketBurst int
+	// ByteRate is how many bytes of messages per second a robot may send, ByteBurst how many
+	// at once. A robot that sends more is read from more slowly; nothing is lost. Default:
+	// 1 MiB, and 4 MiB.
+	ByteRate  float64
+	ByteBurst int
 	// QueuedBytes bounds the queue of one client that is slow or disconnected, in bytes of
 	// whole packets. Default: 64 MiB, which suffices for the server, which receives the
 	// messages of all robots.
@@ -45,28 +53,87 @@ func (l Limits) withDefaults() Limits {
 	l.ConnectBurst = cmp.Or(l.ConnectBurst, 4<<10)
 	l.PacketRate = cmp.Or(l.PacketRate, 200)
 	l.PacketBurst = cmp.Or(l.PacketBurst, 1000)
+	l.ByteRate = cmp.Or(l.ByteRate, 1<<20)
+	l.ByteBurst = cmp.Or(l.ByteBurst, 4<<20)
 	return l
 }
 
-// newLimiter returns the rate limiter of a client's packets. Nil: unlimited.
-func (l Limits) newLimiter(of Identity) *rate.Limiter {
+// connectCost is what a connection counts for the rate limit of packets.
+const connectCost = 20
+
+// maxIdleLimiters bounds the limiters that are kept of robots that do not use them.
+const maxIdleLimiters = 16 << 10
+
+// clientLimiters has the limiters of robots by name. A robot that connects again has the same, so
+// that it cannot exceed its rate by many connections.
+type clientLimiters struct {
+	limits Limits
+	now    func() time.Time
+
+	mu     sync.Mutex
+	byName map[string]*clientLimiter
+}
+
+// clientLimiter limits the rate of one client.
+type clientLimiter struct{ packets, bytes *rate.Limiter }
+
+// limiterOf returns the limiter of a client that connects. Nil: unlimited. Clients without a name
+// have one for each connection.
+func (l *clientLimiters) limiterOf(of Identity) *clientLimiter {
 	if !of.isLimited() {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(l.PacketRate), l.PacketBurst)
+	if of.Name == "" {
+		return l.limits.newLimiter()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.byName[of.Name]
+	if c == nil {
+		l.dropIdleLocked()
+		c = l.limits.newLimiter()
+		l.byName[of.Name] = c
+	}
+	c.reserve(l.now(), connectCost, 0)
+	return c
+}
+
+func (l *clientLimiters) dropIdleLocked() {
+	if l.byName == nil {
+		l.byName = map[string]*clientLimiter{}
+	}
+	if now := l.now(); len(l.byName) >= maxIdleLimiters {
+		maps.DeleteFunc(l.byName, func(_ string, c *clientLimiter) bool { return c.isFull(now) })
+	}
+}
+
+// newLimiter returns the limiter of one client.
+func (l Limits) newLimiter() *clientLimiter {
+	return &clientLimiter{packets: rate.NewLimiter(rate.Limit(l.PacketRate), l.PacketBurst), bytes: rate.NewLimiter(rate.Limit(l.ByteRate), l.ByteBurst)}
+}
+
+// isFull reports whether a limiter is like a new one.
+func (l *clientLimiter) isFull(now time.Time) bool {
+	return l.packets.TokensAt(now) >= float64(l.packets.Burst()) && l.bytes.TokensAt(now) >= float64(l.bytes.Burst())
+}
+
+// reserve takes packets with this number of bytes, and returns how long the client has to wait.
+func (l *clientLimiter) reserve(now time.Time, packets, bytes int) time.Duration {
+	// A reservation above the burst would never be granted.
+	wait := l.packets.ReserveN(now, min(packets, l.packets.Burst())).DelayFrom(now)
+	return max(wait, l.bytes.ReserveN(now, min(bytes, l.bytes.Burst())).DelayFrom(now))
 }
 
 // awaitTurn blocks while a robot exceeds its rate.
-func (c *conn) awaitTurn(packets int) error {
+func (c *conn) awaitTurn(pk *packets.Packet) error {
 	if c.limiter == nil {
 		return nil
 	}
-	// A reservation above the burst would never be granted.
-	wait := c.limiter.ReserveN(time.Now(), min(packets, c.limiter.Burst())).Delay()
+	wait := c.limiter.reserve(c.hub.limiters.now(), packetCost(pk), pk.FixedHeader.Remaining)
 	if wait <= 0 {
 		return nil
 	}
-	c.hub.refusals.throttled.Add(1)
+	c.hub.refusals.recordThrottled(c.identity.Name)
 	turn := time.NewTimer(wait)
 	defer turn.Stop()
 	select {

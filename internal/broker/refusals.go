@@ -41,6 +41,8 @@ type Stats struct {
 const (
 	// reportInterval is the minimum time between two reports about one name.
 	reportInterval = time.Minute
+	// throttledInterval is the minimum time between two reports that a client is delayed.
+	throttledInterval = 10 * time.Minute
 	// maxReportedNames bounds the names in memory.
 	maxReportedNames = 16 << 10
 )
@@ -53,6 +55,9 @@ type refusals struct {
 	dropped   atomic.Uint64
 
 	reports limits.Interval // by name
+
+	reportThrottled func(name string) // nil: no reports
+	throttledNames  limits.Interval
 
 	mu     sync.Mutex
 	counts map[RefusalKind]uint64
@@ -68,6 +73,15 @@ func (r *refusals) record(reason string, what Refusal) {
 		return
 	}
 	go r.report(what) // the callback may block, the connection must not
+}
+
+// recordThrottled counts a delayed message, and reports its client, unless it was reported within
+// throttledInterval.
+func (r *refusals) recordThrottled(name string) {
+	r.throttled.Add(1)
+	if r.reportThrottled != nil && r.throttledNames.Allow(name, r.now()) {
+		go r.reportThrottled(name) // the callback may block, the connection must not
+	}
 }
 
 func (r *refusals) snapshot() map[RefusalKind]uint64 {

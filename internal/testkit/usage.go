@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -32,17 +33,28 @@ var residentSet = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 // RSS returns the resident memory of the running process in bytes.
 func (p *Process) RSS() int {
 	p.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	return readRSS(p.t, p.PID())
+}
+
+// RSS returns the resident memory of the process in bytes.
+func (u *Up) RSS() int {
+	u.t.Helper()
+	return readRSS(u.t, u.PID())
+}
+
+func readRSS(t testing.TB, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	m := residentSet.FindSubmatch(b)
 	if m == nil {
-		p.t.Fatalf("/proc/%d/status has no VmRSS", p.PID())
+		t.Fatalf("/proc/%d/status has no VmRSS", pid)
 	}
 	kB, err := strconv.Atoi(string(m[1]))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return kB << 10
 }

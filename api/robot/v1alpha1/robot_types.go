@@ -212,6 +212,12 @@ type DeviceInfo struct {
 	// TaskUser is the Unix user of tasks that do not set user. Empty if the agent reports none.
 	// +optional
 	TaskUser string `json:"taskUser,omitempty"`
+	// Truncated names the lists that were cut because the device information exceeded 16 KiB, or a
+	// list its maximum length.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=set
+	Truncated []string `json:"truncated,omitempty"`
 }
 
 // Isolations lists the kinds of isolation that a robot supports, and those that it does not.

@@ -191,6 +191,13 @@ const (
 	ConditionApproved = "Approved"
 )
 
+// The reasons of the events of Robots that have no condition.
+const (
+	// ReasonRateLimited: the robot, or the robots of its namespace, use more of the control plane
+	// than a limit allows. The message names the limit and what follows.
+	ReasonRateLimited = "RateLimited"
+)
+
 // The reasons of ConditionLabelsAccepted.
 const (
 	// ReasonLabelsValid: all labels that the robot reports are used.

@@ -24,7 +24,10 @@ type Limits struct {
 }
 
 // Allow reports whether one more event is within the limits of name, and counts it if so.
-func (l *Limits) Allow(name string, now time.Time) bool {
+func (l *Limits) Allow(name string, now time.Time) bool { return l.AllowN(name, now, 1) }
+
+// AllowN is Allow for n events, such as bytes. More than Burst count as Burst.
+func (l *Limits) AllowN(name string, now time.Time, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limiter := l.names[name]
@@ -33,7 +36,7 @@ func (l *Limits) Allow(name string, now time.Time) bool {
 		limiter = rate.NewLimiter(l.PerSecond, l.Burst)
 		l.names[name] = limiter
 	}
-	return limiter.AllowN(now, 1)
+	return limiter.AllowN(now, min(n, l.Burst))
 }
 
 // Forget drops the state of a name.

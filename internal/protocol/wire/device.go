@@ -22,6 +22,8 @@ type DeviceInfo struct {
 	Isolation *Isolations `json:"isolation,omitempty"`
 	// TaskUser (v2) is the Unix user of tasks that do not set one.
 	TaskUser string `json:"taskUser,omitempty"`
+	// Truncated (v2) names the lists that were cut, so that the device fits MaxDevice.
+	Truncated []string `json:"truncated,omitempty"`
 }
 
 // Isolations lists the kinds of isolation that a robot supports, and those that it does not.

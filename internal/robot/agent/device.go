@@ -81,8 +81,16 @@ func (t *deviceReader) readDevice() wire.DeviceInfo {
 	}
 	d.CPU = &c
 	d.Memory, d.Swap = readMemory()
-	d.Disks, d.NetworkInterfaces = readDisks(), readNetworkInterfaces()
-	return d
+	var hasMoreDisks, hasMoreInterfaces bool
+	d.Disks, hasMoreDisks = readDisks()
+	d.NetworkInterfaces, hasMoreInterfaces = readNetworkInterfaces()
+	if hasMoreDisks {
+		d.Truncated = append(d.Truncated, "disks")
+	}
+	if hasMoreInterfaces {
+		d.Truncated = append(d.Truncated, "networkInterfaces")
+	}
+	return d.WithinLimits()
 }
 
 func readMemory() (*wire.Memory, *wire.Swap) {
@@ -100,9 +108,9 @@ func readMemory() (*wire.Memory, *wire.Swap) {
 	return m, s
 }
 
-func readDisks() []wire.Disk {
+// readDisks returns at most maxDisks, and whether there are more.
+func readDisks() (all []wire.Disk, hasMore bool) {
 	parts, _ := disk.Partitions(false)
-	var all []wire.Disk
 	for _, p := range parts[:min(len(parts), maxDisks)] {
 		d := wire.Disk{Device: p.Device, MountPoint: p.Mountpoint, FSType: p.Fstype}
 		if u, err := disk.Usage(p.Mountpoint); err == nil {
@@ -110,10 +118,11 @@ func readDisks() []wire.Disk {
 		}
 		all = append(all, d)
 	}
-	return all
+	return all, len(parts) > maxDisks
 }
 
-func readNetworkInterfaces() []wire.NetworkInterface {
+// readNetworkInterfaces returns at most maxInterfaces, and whether there are more.
+func readNetworkInterfaces() (all []wire.NetworkInterface, hasMore bool) {
 	list, _ := net.Interfaces()
 	counters := map[string]net.IOCountersStat{}
 	if io, err := net.IOCounters(true); err == nil {
@@ -121,7 +130,6 @@ func readNetworkInterfaces() []wire.NetworkInterface {
 			counters[c.Name] = c
 		}
 	}
-	var all []wire.NetworkInterface
 	for _, i := range list[:min(len(list), maxInterfaces)] {
 		c := counters[i.Name]
 		n := wire.NetworkInterface{
@@ -133,5 +141,5 @@ func readNetworkInterfaces() []wire.NetworkInterface {
 		}
 		all = append(all, n)
 	}
-	return all
+	return all, len(list) > maxInterfaces
 }

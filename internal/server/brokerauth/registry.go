@@ -70,6 +70,16 @@ func (g *Registry) ReportRefusal(r broker.Refusal) {
 	}
 }
 
+// ReportThrottled records an event for a robot whose messages the broker delays.
+func (g *Registry) ReportThrottled(name string) {
+	g.mu.Lock()
+	robot, warn := g.robotLocked(name), g.warn
+	g.mu.Unlock()
+	if robot != nil {
+		warn(robot, robotv1.ReasonRateLimited, "The robot sends more or larger messages than the broker accepts; it is read from more slowly")
+	}
+}
+
 // NeedLeaderElection reports that the registry runs without leadership.
 func (g *Registry) NeedLeaderElection() bool { return false }
 

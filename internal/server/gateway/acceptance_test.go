@@ -45,7 +45,7 @@ func newAnswerGateway(t *testing.T, registration wire.Register, edit ...func(*ro
 	}
 	a.taskLists.initMaps()
 	a.reports = &reportWriter{now: now, objects: objects, m: m, log: logr.Discard()}
-	a.reports.initQueues()
+	a.reports.initWorkers()
 	d.now, d.onOverdue = now, a.recordOverdue
 	objects.putRobot(robotAged(namespace, "r1", 0))
 	objects.deliverTask(a.task)
@@ -85,14 +85,12 @@ func (a *answerGateway) receivePending() {
 
 // applyReports applies the queued reports to the task.
 func (a *answerGateway) applyReports() {
-	for _, queue := range a.reports.queues {
-		for len(queue) > 0 {
-			a.setTask(func(t *robotv1.Task) {
-				if v := applyReport(a.at, t, <-queue); v.status != nil {
-					t.Status = *v.status
-				}
-			})
-		}
+	for _, r := range a.reports.takeAll() {
+		a.setTask(func(t *robotv1.Task) {
+			if v := applyReport(a.at, t, r); v.status != nil {
+				t.Status = *v.status
+			}
+		})
 	}
 }
 
@@ -182,10 +180,8 @@ func testAnswerIsAcknowledged(t *testing.T) {
 	defer a.robotQueue.ShutDown()
 	a.passTime(time.Second, true)
 	a.receivePending()
-	for _, queue := range a.reports.queues {
-		if len(queue) > 0 {
-			t.Error("the answer waits for a write, and would end a batch with the start too early")
-		}
+	if len(a.reports.takeAll()) > 0 {
+		t.Error("the answer waits for a write, and would end a batch with the start too early")
 	}
 	time.Sleep(time.Second)
 	synctest.Wait()

@@ -310,12 +310,12 @@ func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 func TestGateway_ForgetsRateLimitOfDeletedRobot(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
 	now := s.gateway.now()
-	for s.gateway.limits.Allow("r1", now) {
+	for s.gateway.limits.messages.Allow("r1", now) {
 	}
 	if err := s.api.Delete(t.Context(), s.robot("r1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its rate limit is reset", func() bool { return s.gateway.limits.Allow("r1", now) })
+	eventually(t, "its rate limit is reset", func() bool { return s.gateway.limits.messages.Allow("r1", now) })
 }
 
 // All writers of Tasks handle a failed write in the same way.

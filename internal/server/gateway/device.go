@@ -9,36 +9,36 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Limits of the Robot kind.
-const (
-	maxDisks   = 64
-	maxNets    = 64
-	maxDrivers = 16
-	maxAddrs   = 64
-	maxText    = 256
+// maxText bounds the texts of the Robot kind.
+const maxText = 256
 
-	maxIsolations = 32
-)
+// deviceWithinLimits returns the device information within the limits of the Robot kind, or nil.
+func deviceWithinLimits(d *wire.DeviceInfo) *wire.DeviceInfo {
+	if d == nil {
+		return nil
+	}
+	return new(d.WithinLimits())
+}
 
-// deviceStatus converts the device information to the API type.
+// deviceStatus converts device information, which is within limits, to the API type.
 func deviceStatus(d *wire.DeviceInfo) *robotv1.DeviceInfo {
 	if d == nil {
 		return nil
 	}
 	s := &robotv1.DeviceInfo{
-		Hostname: truncateText(d.Hostname), BootTime: toSeconds(d.BootTime), LastUpdated: toSeconds(d.LastUpdated),
-		Uptime: toInt64(d.Uptime), Drivers: truncateAll(d.Drivers, maxDrivers), TaskUser: truncateText(d.TaskUser),
+		Hostname: d.Hostname, BootTime: toSeconds(d.BootTime), LastUpdated: toSeconds(d.LastUpdated),
+		Uptime: toInt64(d.Uptime), Drivers: d.Drivers, TaskUser: d.TaskUser, Truncated: d.Truncated,
 	}
 	if p := d.Platform; p != nil {
 		s.Platform = &robotv1.Platform{
-			OS: truncateText(p.OS), Arch: truncateText(p.Arch), Platform: truncateText(p.Platform), PlatformFamily: truncateText(p.PlatformFamily),
-			PlatformVersion: truncateText(p.PlatformVersion), KernelVersion: truncateText(p.KernelVersion), KernelArch: truncateText(p.KernelArch),
+			OS: p.OS, Arch: p.Arch, Platform: p.Platform, PlatformFamily: p.PlatformFamily,
+			PlatformVersion: p.PlatformVersion, KernelVersion: p.KernelVersion, KernelArch: p.KernelArch,
 		}
 	}
 	if c := d.CPU; c != nil {
 		s.CPU = &robotv1.CPU{
-			PhysicalCores: toInt32(c.PhysicalCores), LogicalCores: toInt32(c.LogicalCores), ModelName: truncateText(c.ModelName),
-			Vendor: truncateText(c.Vendor), MHz: c.MHz, UsagePercent: c.UsagePercent,
+			PhysicalCores: toInt32(c.PhysicalCores), LogicalCores: toInt32(c.LogicalCores), ModelName: c.ModelName,
+			Vendor: c.Vendor, MHz: c.MHz, UsagePercent: c.UsagePercent,
 		}
 	}
 	if m := d.Memory; m != nil {
@@ -59,18 +59,18 @@ func isolationStatus(i *wire.Isolations) *robotv1.Isolations {
 	if i == nil {
 		return nil
 	}
-	s := &robotv1.Isolations{Available: truncateAll(i.Available, maxIsolations)}
-	for _, m := range i.Missing[:min(len(i.Missing), maxIsolations)] {
-		s.Missing = append(s.Missing, robotv1.MissingIsolation{Kind: truncateText(m.Kind), Reason: truncateText(m.Reason), Remedy: truncateText(m.Remedy)})
+	s := &robotv1.Isolations{Available: i.Available}
+	for _, m := range i.Missing {
+		s.Missing = append(s.Missing, robotv1.MissingIsolation{Kind: m.Kind, Reason: m.Reason, Remedy: m.Remedy})
 	}
 	return s
 }
 
 func diskStatus(ds []wire.Disk) []robotv1.Disk {
 	var out []robotv1.Disk
-	for _, d := range ds[:min(len(ds), maxDisks)] {
+	for _, d := range ds {
 		out = append(out, robotv1.Disk{
-			Device: truncateText(d.Device), MountPoint: truncateText(d.MountPoint), FSType: truncateText(d.FSType),
+			Device: d.Device, MountPoint: d.MountPoint, FSType: d.FSType,
 			Total: toInt64(d.Total), Used: toInt64(d.Used), Free: toInt64(d.Free), UsagePercent: d.UsagePercent,
 		})
 	}
@@ -79,20 +79,12 @@ func diskStatus(ds []wire.Disk) []robotv1.Disk {
 
 func interfaceStatus(ns []wire.NetworkInterface) []robotv1.NetworkInterface {
 	var out []robotv1.NetworkInterface
-	for _, n := range ns[:min(len(ns), maxNets)] {
+	for _, n := range ns {
 		out = append(out, robotv1.NetworkInterface{
-			Name: truncateText(n.Name), HardwareAddr: truncateText(n.HardwareAddr), Addresses: truncateAll(n.Addresses, maxAddrs), MTU: toInt32(n.MTU),
-			Flags: truncateAll(n.Flags, maxAddrs), BytesSent: toInt64(n.BytesSent), BytesRecv: toInt64(n.BytesRecv),
+			Name: n.Name, HardwareAddr: n.HardwareAddr, Addresses: n.Addresses, MTU: toInt32(n.MTU),
+			Flags: n.Flags, BytesSent: toInt64(n.BytesSent), BytesRecv: toInt64(n.BytesRecv),
 			PacketsSent: toInt64(n.PacketsSent), PacketsRecv: toInt64(n.PacketsRecv),
 		})
-	}
-	return out
-}
-
-func truncateAll(ts []string, most int) []string {
-	var out []string
-	for _, t := range ts[:min(len(ts), most)] {
-		out = append(out, truncateText(t))
 	}
 	return out
 }

@@ -129,8 +129,10 @@ type Gateway struct {
 	restoration *restoration
 	// rateLimitedLog remembers known robots only, so their number bounds it.
 	rateLimitedLog limits.Interval
-	limits         *limits.Limits
-	subscribeMu    sync.Mutex // serializes onSubscribed
+	limits         *robotLimits
+	quotas         *reportQuotas
+	limitEvents    limits.Interval // by limit and robot or namespace
+	subscribeMu    sync.Mutex      // serializes onSubscribed
 	robotQueue     workqueue.TypedRateLimitingInterface[string]
 	finalizerQueue workqueue.TypedRateLimitingInterface[types.UID]
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
@@ -164,7 +166,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	}
 	g := &Gateway{
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
-		now: time.Now, uptime: uptime.OfMachine, log: log, m: m, objects: newObjectIndex(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker(), uptime.OfMachine), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
+		now: time.Now, uptime: uptime.OfMachine, log: log, m: m, objects: newObjectIndex(), limits: newRobotLimits(), limitEvents: limits.Interval{Period: limitEventPeriod, MaxNames: maxLimitEvents}, rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker(), uptime.OfMachine), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
 		robotQueue: newQueue[string](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
 	}
 	if g.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
@@ -186,12 +188,14 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 func (g *Gateway) connectComponents(logStore logstore.Store) {
 	g.mqtt.receive = g.receive
 	g.mqtt.tracer = g.cfg.Tracer
+	g.quotas = newReportQuotas(g.namespaceOfRobot)
 	g.acks = &ackBatcher{send: func(id string, a wire.Ack) { g.sendMessage(id, wire.KindAck, a) }}
 	g.reports = &reportWriter{
 		window: g.cfg.BatchWindow, now: g.now, objects: g.objects, live: g.apiReader, writer: g.client.Status(),
 		sendAck: g.acks.ackTask, onWrite: g.storeTask, isGone: g.hasCaughtUp, tracer: g.cfg.Tracer, m: g.m, log: g.log,
+		quotas: g.quotas, onLimited: g.recordLimit,
 	}
-	g.reports.initQueues()
+	g.reports.initWorkers()
 	g.logs = &logWriter{
 		store: logStore, objects: g.objects, now: g.now, sendAck: g.acks.ackLog, onChange: g.notifyTask, isGone: g.hasCaughtUp, onError: g.dropLog, m: g.m, log: g.log,
 	}
@@ -593,7 +597,8 @@ func (g *Gateway) handleRobotDelete(r *robotv1.Robot) {
 	if g.objects.robot(id) == nil {
 		g.taskLists.forgetRobot(id)
 		g.rateLimitedLog.Forget(id)
-		g.limits.Forget(id)
+		g.limits.forgetRobot(id)
+		g.quotas.forgetRobot(id)
 		g.attributes.forgetRobot(id)
 	}
 }

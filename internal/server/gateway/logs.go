@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,6 +23,8 @@ const (
 	// dropped, and robots send it again.
 	logQueue      = 4096
 	logQueueBytes = 32 << 20
+	// logQueueOfRobot bounds what waits of one robot, so that it leaves room for others.
+	logQueueOfRobot = 256
 	// syncEvery is the minimum time between two syncs; one sync serves all pieces of
 	// that time.
 	syncEvery = 100 * time.Millisecond
@@ -41,8 +42,11 @@ type logWriter struct {
 	m        *metrics
 	log      logr.Logger
 
-	queued  atomic.Int64 // bytes
 	workers [logWorkers]*logWorker
+
+	mu      sync.Mutex
+	queued  int            // bytes
+	ofRobot map[string]int // number of queued pieces, by robot
 }
 
 // logItem is a piece of a log, or a line of the server.
@@ -116,15 +120,41 @@ func (l *logWriter) enqueueItem(it logItem) {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(it.uid))
-	if l.queued.Add(int64(len(it.payload))) <= logQueueBytes {
+	if l.reserve(it) {
 		select {
 		case l.workers[h.Sum32()%logWorkers].queue <- it:
 			return
 		default:
+			l.release(it)
 		}
 	}
-	l.queued.Add(-int64(len(it.payload)))
 	l.m.countDropped(wire.KindLogs, dropQueueFull, 1)
+}
+
+// reserve reserves room for an item, and reports whether there was any. The server's own lines
+// count as those of a robot without a name, of which there are few.
+func (l *logWriter) reserve(it logItem) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if it.robot != "" && l.ofRobot[it.robot] >= logQueueOfRobot || l.queued+len(it.payload) > logQueueBytes {
+		return false
+	}
+	l.queued += len(it.payload)
+	if l.ofRobot == nil {
+		l.ofRobot = map[string]int{}
+	}
+	l.ofRobot[it.robot]++
+	return true
+}
+
+// release releases the room of an item.
+func (l *logWriter) release(it logItem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queued -= len(it.payload)
+	if l.ofRobot[it.robot]--; l.ofRobot[it.robot] == 0 {
+		delete(l.ofRobot, it.robot)
+	}
 }
 
 func logKey(t *robotv1.Task, attempt int32) logstore.Key {
@@ -137,7 +167,7 @@ func (w *logWorker) runWriter(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case it := <-w.queue:
-			w.queued.Add(-int64(len(it.payload)))
+			w.release(it)
 			if err := w.writeItem(ctx, it); err != nil {
 				w.onError(it.robot, err)
 			}

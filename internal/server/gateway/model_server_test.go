@@ -48,11 +48,9 @@ func (m *model) startServer() {
 	s.downlink.initMaps()
 	s.gateway = &Gateway{
 		cfg: Config{UnresponsiveAfter: unresponsiveAfter}, now: now, objects: s.objects, robots: s.states,
-		reports: &reportWriter{}, robotQueue: syncQueue{sync: s.sync},
+		reports: &reportWriter{now: now, objects: s.objects}, robotQueue: syncQueue{sync: s.sync},
 	}
-	for i := range s.gateway.reports.queues {
-		s.gateway.reports.queues[i] = make(chan report, 1)
-	}
+	s.gateway.reports.initWorkers()
 	for _, id := range m.robotIDs() {
 		s.objects.putRobot(m.robots[id])
 	}
@@ -80,12 +78,9 @@ func (q syncQueue) Add(id string) { q.sync(id) }
 // recordOverdue evaluates an unanswered dispatch, and writes the result.
 func (s *modelServer) recordOverdue(o overdueDispatch) {
 	s.gateway.recordOverdue(o)
-	for _, queue := range s.gateway.reports.queues {
-		for len(queue) > 0 {
-			r := <-queue
-			s.m.record("%s has not answered the dispatch of %s since %s", r.robot, r.uid, r.acceptance.since.Format("15:04:05"))
-			s.applyReport(r)
-		}
+	for _, r := range s.gateway.reports.takeAll() {
+		s.m.record("%s has not answered the dispatch of %s since %s", r.robot, r.uid, r.acceptance.since.Format("15:04:05"))
+		s.applyReport(r)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +36,15 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 	if s.answer != nil {
 		// Sent before the writes, because the robot is approved already.
 		g.sendResponse(id, s.answer)
+	}
+	if s.retryAfter > 0 {
+		g.robotQueue.AddAfter(id, s.retryAfter)
+		g.recordLimit(id, limitDevice)
+	}
+	if s.changesRobot() && !g.limits.robotWrites.Allow(id, g.now()) {
+		g.robotQueue.AddAfter(id, robotWritePause)
+		g.recordLimit(id, limitRobotWrites)
+		return nil
 	}
 	if s.create {
 		return g.createRobot(ctx, id, w, token)
@@ -91,6 +101,9 @@ func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, w robo
 		return err
 	}
 	g.robots.recordGrant(next.Name, w, next.Status, g.cfg.OfflineAfter)
+	if !equality.Semantic.DeepEqual(r.Status.DeviceInfo, next.Status.DeviceInfo) {
+		g.robots.updateState(r.Name, true, func(w *robotState) { w.deviceWrittenAt = g.now() })
+	}
 	g.ackHeartbeat(next.Name, next)
 	if s.warning {
 		g.warn(next, "NotResponsive", messageUnresponsive)

@@ -21,9 +21,9 @@ import (
 const (
 	// reportWorkers write at a time; the reports of one task have one writer.
 	reportWorkers = 16
-	// reportQueue bounds the reports that wait for one worker. Others are dropped, and
-	// come again because they are not acknowledged.
-	reportQueue = 4096
+	// maxUnassigned bounds the tasks of one robot's reports in one worker that the index does not
+	// assign to the robot. Others are dropped, and come again because they are not acknowledged.
+	maxUnassigned = 64
 	// writeTimeout bounds one write.
 	writeTimeout = 10 * time.Second
 	// flushTimeout bounds the writes at shutdown.
@@ -31,68 +31,70 @@ const (
 	// Bounds of the pause after a failed write.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 5 * time.Second
+	// minLimitPause is the shortest pause of a robot that has reached a limit.
+	minLimitPause = 50 * time.Millisecond
 )
 
-// reportWriter writes reports of robots to the status of Tasks.
+// reportWriter writes reports of robots to the status of Tasks. The reports of each robot wait on
+// their own, within the bounds of its tasks, and robots take turns. So a robot with many reports
+// delays no others.
 type reportWriter struct {
-	window  time.Duration
-	now     func() time.Time
-	objects *objectIndex
-	live    client.Reader
-	writer  client.SubResourceWriter
-	sendAck func(robotID string, t wire.TaskAck)
-	onWrite func(*robotv1.Task) // each write
-	tracer  *tracing.Tracer     // of runs; nil: no traces
-	isGone  func() bool         // a task that is not in the index is certainly deleted
-	m       *metrics
-	log     logr.Logger
-	queues  [reportWorkers]chan report
+	window    time.Duration
+	now       func() time.Time
+	objects   *objectIndex
+	live      client.Reader
+	writer    client.SubResourceWriter
+	sendAck   func(robotID string, t wire.TaskAck)
+	onWrite   func(*robotv1.Task)                   // each write
+	tracer    *tracing.Tracer                       // of runs; nil: no traces
+	isGone    func() bool                           // a task that is not in the index is certainly deleted
+	quotas    *reportQuotas                         // of the writes; nil: no bound
+	onLimited func(robotID string, limit limitName) // a quota is used up
+	m         *metrics
+	log       logr.Logger
+	workers   [reportWorkers]*reportWorker
 }
 
-func (q *reportWriter) initQueues() {
-	for i := range q.queues {
-		q.queues[i] = make(chan report, reportQueue)
+func (q *reportWriter) initWorkers() {
+	for i := range q.workers {
+		q.workers[i] = &reportWorker{reportWriter: q, wake: make(chan struct{}, 1), robots: map[string]*robotReports{}}
 	}
 }
 
-// addReport queues a report without blocking, and reports whether there was room.
+// addReport adds a report without blocking, and reports whether there was room. There always is
+// for the ends of the robot's tasks.
 func (q *reportWriter) addReport(r report) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(r.uid))
-	select {
-	case q.queues[h.Sum32()%reportWorkers] <- r:
-		return true
-	default:
-		return false
-	}
+	return q.workers[h.Sum32()%reportWorkers].addReport(r)
 }
 
-// run writes until ctx ends, and then writes what is queued: the broker has delivered
-// it, and legacy agents send each report once.
+// run writes until ctx ends, and then writes what waits: the broker has delivered it, and legacy
+// agents send each report once.
 func (q *reportWriter) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, queue := range q.queues {
-		w := &reportWorker{reportWriter: q, queue: queue, waiting: map[types.UID]*batch{}}
+	for _, w := range q.workers {
 		wg.Go(func() { w.run(ctx) })
 	}
 	wg.Wait()
 }
 
-// batch has the reports about one task that are not written yet.
-type batch struct {
-	reports  []report
-	due      time.Time
-	failures int
-}
-
-// maxBatch bounds the reports about one task in one write. Robots send a handful.
-const maxBatch = 64
-
-// reportWorker owns the batches of its share of the tasks.
+// reportWorker writes the reports of its share of the tasks.
 type reportWorker struct {
 	*reportWriter
-	queue   chan report
-	waiting map[types.UID]*batch
+	wake chan struct{}
+
+	mu     sync.Mutex
+	robots map[string]*robotReports // that have reports
+	turns  uint64                   // counts batches that were taken
+}
+
+// robotReports has the reports of one robot in one worker.
+type robotReports struct {
+	tasks      map[types.UID]*batch
+	unassigned int       // number of batches with isUnassigned
+	lastTurn   uint64    // when one was taken last; at first, when the first was added
+	heldUntil  time.Time // before it, a limit is reached
 }
 
 func (w *reportWorker) run(ctx context.Context) {
@@ -103,9 +105,7 @@ func (w *reportWorker) run(ctx context.Context) {
 		case <-ctx.Done():
 			w.flushAll(context.WithoutCancel(ctx))
 			return
-		case r := <-w.queue:
-			w.addToBatch(r)
-			w.drainQueue()
+		case <-w.wake:
 		case <-timer.C:
 		}
 		w.writeDue(ctx)
@@ -113,75 +113,195 @@ func (w *reportWorker) run(ctx context.Context) {
 	}
 }
 
-// flushAll tries to write everything once.
+// flushAll tries to write everything once, also what a limit has delayed.
 func (w *reportWorker) flushAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	w.drainQueue()
-	for _, b := range w.waiting {
-		b.due = w.now()
+	var all []*batch
+	for b := w.takeNext(w.now().Add(time.Hour), false); b != nil; b = w.takeNext(w.now().Add(time.Hour), false) {
+		all = append(all, b)
 	}
-	w.writeDue(ctx)
-}
-
-// drainQueue empties the queue, so that a start and an end that arrived during a write
-// share the next one.
-func (w *reportWorker) drainQueue() {
-	for len(w.waiting) < reportQueue {
-		select {
-		case r := <-w.queue:
-			w.addToBatch(r)
-		default:
-			return
+	for _, b := range all {
+		if ctx.Err() == nil {
+			w.writeReports(ctx, b)
 		}
 	}
 }
 
-func (w *reportWorker) addToBatch(r report) {
-	b := w.waiting[r.uid]
+// addReport is addReport of the writer, for tasks of this worker.
+func (w *reportWorker) addReport(r report) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.batchOfLocked(r)
 	if b == nil {
-		b = &batch{due: w.now().Add(w.window)}
-		w.waiting[r.uid] = b
+		return false
 	}
-	if len(b.reports) == maxBatch {
+	robot := w.robots[r.robot]
+	if !b.addReport(r, robot.heldUntil.After(w.now())) {
 		w.m.countDropped(wire.KindStatus, dropTooMany, 1)
-		return
+		return true
 	}
-	b.reports = append(b.reports, r)
 	if r.IsTerminal() && b.failures == 0 {
 		b.due = w.now() // no later report can improve the write
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// batchOfLocked returns the batch for a report, which is created if necessary. Nil: there is no
+// room for it.
+func (w *reportWorker) batchOfLocked(r report) *batch {
+	robot := w.robots[r.robot]
+	if robot != nil && robot.tasks[r.uid] != nil {
+		return robot.tasks[r.uid]
+	}
+	t := w.objects.task(r.uid)
+	b := &batch{robot: r.robot, uid: r.uid, due: w.now().Add(w.window), isUnassigned: t == nil || !canReport(t, r)}
+	if robot != nil && b.isUnassigned && robot.unassigned >= maxUnassigned {
+		return nil
+	}
+	w.putLocked(b)
+	return b
+}
+
+// putLocked adds a batch to those that wait.
+func (w *reportWorker) putLocked(b *batch) {
+	robot := w.robots[b.robot]
+	if robot == nil {
+		robot = &robotReports{tasks: map[types.UID]*batch{}, lastTurn: w.turns}
+		w.robots[b.robot] = robot
+	}
+	robot.tasks[b.uid] = b
+	if b.isUnassigned {
+		robot.unassigned++
+	}
+}
+
+// takeNext removes and returns the next batch that is due by then, or nil. Robots take turns. If
+// limited, it holds back the reports of robots whose quota is used up.
+func (w *reportWorker) takeNext(due time.Time, limited bool) *batch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		robot, b := w.nextLocked(due, limited)
+		if b == nil || !limited || !w.holdBackLocked(robot, b) {
+			w.removeLocked(robot, b)
+			return b
+		}
+	}
+}
+
+// nextLocked returns the first due batch of the robot whose last turn is longest ago.
+func (w *reportWorker) nextLocked(due time.Time, limited bool) (next *robotReports, first *batch) {
+	for _, robot := range w.robots {
+		if limited && robot.heldUntil.After(due) || next != nil && robot.lastTurn >= next.lastTurn {
+			continue
+		}
+		if b := robot.firstDue(); !b.due.After(due) {
+			next, first = robot, b
+		}
+	}
+	return next, first
+}
+
+// firstDue returns the batch that is due first.
+func (r *robotReports) firstDue() (first *batch) {
+	for _, b := range r.tasks {
+		if first == nil || b.due.Before(first.due) {
+			first = b
+		}
+	}
+	return first
+}
+
+// holdBackLocked takes the quota for a batch. If it is used up, it holds back all reports of the
+// robot until it is not, and reports so. Newer reports of progress then replace older ones.
+func (w *reportWorker) holdBackLocked(robot *robotReports, b *batch) bool {
+	if w.quotas == nil {
+		return false
+	}
+	now := w.now()
+	wait, reached := w.quotas.takeWrite(b.robot, b.size(), now)
+	if wait <= 0 {
+		return false
+	}
+	robot.heldUntil = now.Add(max(wait, minLimitPause))
+	for _, each := range robot.tasks {
+		each.compact()
+	}
+	w.onLimited(b.robot, reached)
+	return true
+}
+
+// removeLocked removes a batch, which may be nil, from those that wait.
+func (w *reportWorker) removeLocked(robot *robotReports, b *batch) {
+	if b == nil {
+		return
+	}
+	w.turns++
+	robot.lastTurn = w.turns
+	delete(robot.tasks, b.uid)
+	if b.isUnassigned {
+		robot.unassigned--
+	}
+	if len(robot.tasks) == 0 {
+		delete(w.robots, b.robot)
 	}
 }
 
 func (w *reportWorker) untilDue() time.Duration {
-	next := time.Hour
-	for _, b := range w.waiting {
-		next = min(next, b.due.Sub(w.now()))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next, now := time.Hour, w.now()
+	for _, robot := range w.robots {
+		next = min(next, laterOf(robot.firstDue().due, robot.heldUntil).Sub(now))
 	}
 	return max(next, 0)
 }
 
+// writeDue writes what is due. Reports that arrive during a write are in the next one of their
+// task, so that an end shares the write of its start.
 func (w *reportWorker) writeDue(ctx context.Context) {
-	for uid, b := range w.waiting {
-		if b.due.After(w.now()) || ctx.Err() != nil {
-			continue
+	for ctx.Err() == nil {
+		b := w.takeNext(w.now(), true)
+		if b == nil {
+			return
 		}
-		err := w.writeBatch(ctx, uid, b.reports)
-		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			// It would be refused again, and must not block later reports.
-			w.m.countDropped(wire.KindStatus, dropRefused, len(b.reports))
-			w.log.Error(err, "the API server refused a task status", "uid", uid)
-			err = nil
-		}
-		if err != nil {
-			b.failures++
-			b.due = w.now().Add(min(retryFirst<<min(b.failures, 10), retryLast))
-			w.log.Error(err, "write task status", "uid", uid, "failures", b.failures)
-			continue
-		}
-		delete(w.waiting, uid)
-		w.drainQueue() // an end that arrived meanwhile shares its start's write
+		w.writeReports(ctx, b)
 	}
+}
+
+// writeReports writes a batch that was taken. If that fails, the batch waits again.
+func (w *reportWorker) writeReports(ctx context.Context, b *batch) {
+	err := w.writeBatch(ctx, b.uid, b.reports)
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		// It would be refused again, and must not block later reports.
+		w.m.countDropped(wire.KindStatus, dropRefused, len(b.reports))
+		w.log.Error(err, "the API server refused a task status", "uid", b.uid)
+		err = nil
+	}
+	if err != nil {
+		b.failures++
+		w.log.Error(err, "write task status", "uid", b.uid, "failures", b.failures)
+		w.restoreBatch(b)
+	}
+}
+
+// restoreBatch puts a batch whose write has failed before the reports that came since.
+func (w *reportWorker) restoreBatch(b *batch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b.due = w.now().Add(min(retryFirst<<min(b.failures, 10), retryLast))
+	if robot := w.robots[b.robot]; robot != nil && robot.tasks[b.uid] != nil {
+		newer := robot.tasks[b.uid]
+		newer.prepend(b.reports)
+		newer.due, newer.failures = b.due, b.failures
+		return
+	}
+	w.putLocked(b)
 }
 
 // writeBatch applies the reports about one task and writes the result. After a conflict

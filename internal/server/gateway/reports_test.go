@@ -25,6 +25,16 @@ func (w slowWriter) Update(_ context.Context, o client.Object, _ ...client.SubRe
 	return nil
 }
 
+// takeAll removes and returns all reports that wait.
+func (q *reportWriter) takeAll() (all []report) {
+	for _, w := range q.workers {
+		for b := w.takeNext(q.now().Add(time.Hour), false); b != nil; b = w.takeNext(q.now().Add(time.Hour), false) {
+			all = append(all, b.reports...)
+		}
+	}
+	return all
+}
+
 // While a write is in progress, later reports of the waiting tasks are merged into their writes.
 func TestReportWorker_MergesEndIntoPendingStart(t *testing.T) {
 	m, err := newMetrics(nil)
@@ -39,24 +49,23 @@ func TestReportWorker_MergesEndIntoPendingStart(t *testing.T) {
 		v.deliverTask(task)
 		about[task.UID] = r
 	}
-	queue := make(chan report, 4)
 	var wrote []string
 	q := &reportWriter{
 		now: func() time.Time { return clock }, objects: v, onWrite: func(*robotv1.Task) {}, isGone: func() bool { return false },
 		sendAck: func(string, wire.TaskAck) {}, m: m, log: logr.Discard(),
 	}
+	w := &reportWorker{reportWriter: q, wake: make(chan struct{}, 1), robots: map[string]*robotReports{}}
 	q.writer = slowWriter{during: func(task *robotv1.Task) {
 		wrote = append(wrote, task.Status.State)
 		delete(about, task.UID)
 		for uid := range about { // the other task ends
 			end := reportOf(wire.ReportCompleted, "Completed", 0)
 			end.uid = uid
-			queue <- end
+			w.addReport(end)
 		}
 	}}
-	w := &reportWorker{reportWriter: q, queue: queue, waiting: map[types.UID]*batch{}}
 	for _, r := range about {
-		w.addToBatch(r)
+		w.addReport(r)
 	}
 	w.writeDue(t.Context())
 	if len(wrote) != 2 || wrote[0] != wire.ReportRunning || wrote[1] != wire.ReportCompleted {

@@ -34,7 +34,13 @@ type robotActions struct {
 	answer *wire.Response
 	// warning: the robot has become unresponsive.
 	warning bool
+	// retryAfter is when a change of the device may be written that must wait for now. Zero:
+	// there is none.
+	retryAfter time.Duration
 }
+
+// changesRobot reports whether there is anything to write to an existing Robot.
+func (s robotActions) changesRobot() bool { return !s.create && (s.labels != nil || s.status != nil) }
 
 // planRobot decides what to write and to answer. R is nil if the Robot does not exist. A
 // robot that is silent for offlineAfter is offline.
@@ -49,6 +55,12 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offline
 		}
 	}
 	next := nextRobotStatus(r.Status, w, offlineAfter)
+	if wait := w.deviceWrittenAt.Add(deviceWritePeriod).Sub(now); wait > 0 {
+		if !equalDevices(r.Status.DeviceInfo, next.DeviceInfo) {
+			s.retryAfter = wait
+		}
+		next.DeviceInfo = r.Status.DeviceInfo
+	}
 	if needsWrite(r.Status, *next, w) || isHeartbeatDue(now, id, r.Status, w, offlineAfter) {
 		s.status = next
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
@@ -195,8 +207,13 @@ func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
 		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
 		!equalPolicies(was.Policy, next.Policy) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
-		!equality.Semantic.DeepEqual(withoutUsage(was.DeviceInfo), withoutUsage(next.DeviceInfo)) ||
+		!equalDevices(was.DeviceInfo, next.DeviceInfo) ||
 		w.awaitsAck() && !w.coversHeartbeat(was)
+}
+
+// equalDevices reports whether devices differ in nothing that is worth a write.
+func equalDevices(a, b *robotv1.DeviceInfo) bool {
+	return equality.Semantic.DeepEqual(withoutUsage(a), withoutUsage(b))
 }
 
 func equalConditions(a, b []metav1.Condition) bool {

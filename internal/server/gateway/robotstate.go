@@ -17,10 +17,12 @@ type robotState struct {
 	plaintext bool
 	version   string
 	address   string
-	device    *wire.DeviceInfo
-	labels    map[string]string
-	policy    *policy.Policy // of its last registration; nil: none
-	token     string         // of a legacy agent's registration
+	device    *wire.DeviceInfo // within limits
+	// deviceWrittenAt is when this server last wrote a change of the device.
+	deviceWrittenAt time.Time
+	labels          map[string]string
+	policy          *policy.Policy // of its last registration; nil: none
+	token           string         // of a legacy agent's registration
 	// lastSeen is when the last message of the robot, other than a last will, was
 	// received.
 	lastSeen time.Time
@@ -146,7 +148,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 		w.token = truncateText(r.Token)
 	}
 	if r.DeviceInfo != nil {
-		w.device = r.DeviceInfo
+		w.device = deviceWithinLimits(r.DeviceInfo)
 	}
 }
 
@@ -157,7 +159,7 @@ func (w *robotState) recordHeartbeat(now time.Time, protocol string, h wire.Hear
 		w.protocol = protocol
 	}
 	if h.DeviceInfo != nil {
-		w.device = h.DeviceInfo
+		w.device = deviceWithinLimits(h.DeviceInfo)
 	}
 }
 

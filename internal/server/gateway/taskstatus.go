@@ -24,6 +24,7 @@ type report struct {
 	legacy     bool                // of a legacy agent: without attempt and sequence number, and not acknowledged
 	usageOnly  bool                // from a heartbeat, with resource usage only
 	acceptance *acceptance         // of the server, about the robot's answer; nil: a report of the robot
+	size       int                 // of the message in bytes; zero: created by the server
 	receivedAt time.Time           // zero: created by the server
 	trace      traceparent.Context // of the dispatch; zero: none
 	wire.Status

@@ -31,8 +31,9 @@ func (g *Gateway) receive(topic string, payload []byte, trace string) {
 		return
 	}
 	g.m.received.WithLabelValues(string(a.Kind)).Inc()
-	if !g.limits.Allow(g.knownID(a.RobotID), g.now()) {
+	if reached := g.checkLimits(a, len(payload)); reached != "" {
 		g.m.countDropped(a.Kind, dropTooFast, 1)
+		g.recordLimit(a.RobotID, reached)
 		return
 	}
 	// An external broker may not know of the revocation.
@@ -43,6 +44,18 @@ func (g *Gateway) receive(topic string, payload []byte, trace string) {
 	if err := g.handleMessage(inbound{a, topic, payload, trace}); err != nil {
 		g.dropMessage(a.RobotID, string(a.Kind), err)
 	}
+}
+
+// checkLimits returns the limit that a message exceeds. Empty: none.
+func (g *Gateway) checkLimits(a wire.Address, size int) (reached limitName) {
+	id, now := g.knownID(a.RobotID), g.now()
+	switch {
+	case !g.limits.allowMessage(id, size, now):
+		return limitMessages
+	case id != "" && a.Kind == wire.KindRegister && !g.limits.registrations.Allow(id, now):
+		return limitRegistrations
+	}
+	return ""
 }
 
 // knownID returns the ID of a robot that has an object, else the empty ID, so that
@@ -216,7 +229,7 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 	g.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(g.now(), protocol, h) })
 	g.ackHeartbeat(id, r)
 	g.recordUsages(id, h.Usage)
-	if s := planRobot(g.now(), id, g.robots.stateOf(id), r, g.cfg.OfflineAfter); s.status != nil {
+	if s := planRobot(g.now(), id, g.robots.stateOf(id), r, g.cfg.OfflineAfter); s.status != nil || s.retryAfter > 0 {
 		g.robotQueue.Add(id)
 	}
 }
@@ -251,7 +264,7 @@ func (g *Gateway) handleStatus(m inbound) error {
 	if err != nil {
 		return err
 	}
-	r.receivedAt = g.now()
+	r.receivedAt, r.size = g.now(), len(m.payload)
 	r.trace, _ = traceparent.Parse(m.trace)
 	isFirst := g.downlink.recordAnswer(r)
 	g.taskLists.recordEnd(r)
