@@ -58,7 +58,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// connectCost is what a connection counts for the rate limit of packets.
+// connectCost is what each connection but the first counts for the rate limit of packets.
 const connectCost = 20
 
 // maxIdleLimiters bounds the limiters that are kept of robots that do not use them.
@@ -88,13 +88,13 @@ func (l *clientLimiters) limiterOf(of Identity) *clientLimiter {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.byName[of.Name]
-	if c == nil {
-		l.dropIdleLocked()
-		c = l.limits.newLimiter()
-		l.byName[of.Name] = c
+	if c := l.byName[of.Name]; c != nil {
+		c.reserve(l.now(), connectCost, 0)
+		return c
 	}
-	c.reserve(l.now(), connectCost, 0)
+	l.dropIdleLocked()
+	c := l.limits.newLimiter()
+	l.byName[of.Name] = c
 	return c
 }
 

@@ -102,11 +102,62 @@ func TestBroker_ThrottlesRobotAboveItsRate(t *testing.T) {
 	}
 }
 
+// A robot that publishes too many bytes is read more slowly, and no message is lost. It is reported
+// once.
+func TestBroker_ThrottlesBytesOfRobot(t *testing.T) {
+	throttled := make(chan string, 100)
+	b := startGuarded(t, func(c *Config) {
+		c.Limits, c.OnThrottled = Limits{ByteRate: 1 << 20, ByteBurst: 64 << 10}, func(name string) { throttled <- name }
+	})
+	server := newServer(t, b)
+	robot, _ := newPeer(t, b, "r1")
+	const messages = 8
+	go func() {
+		payload := bytes.Repeat([]byte("x"), 32<<10)
+		for i := range messages {
+			_, _ = (&packets.Publish{Topic: registerTopic, QoS: 1, PacketID: uint16(i + 1), Payload: payload, Properties: &packets.Properties{}}).WriteTo(robot.conn)
+		}
+	}()
+	for range messages {
+		server.sendAck(server.readPublish())
+	}
+	if s := b.Stats(); s.Throttled == 0 || s.Dropped != 0 {
+		t.Errorf("%d messages were throttled and %d were dropped", s.Throttled, s.Dropped)
+	}
+	if name := <-throttled; name != "r1" || len(throttled) > 0 {
+		t.Errorf("reported %s and %d more", name, len(throttled))
+	}
+}
+
+// A robot that connects again has used what it used before.
+func TestClientLimiters_OutliveConnections(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	l := &clientLimiters{limits: Limits{PacketRate: 10, PacketBurst: 100, ByteRate: 1000, ByteBurst: 1000}.withDefaults(), now: func() time.Time { return now }}
+	robot := Identity{Name: "r1", Role: acl.Robot}
+	if wait := l.limiterOf(robot).reserve(now, 80, 1000); wait > 0 {
+		t.Errorf("the first burst waits %s", wait)
+	}
+	if wait := l.limiterOf(robot).reserve(now, 0, 1000); wait != time.Second {
+		t.Errorf("bytes on the next connection wait %s", wait)
+	}
+	if wait := l.limiterOf(robot).reserve(now, 1, 0); wait < 2*time.Second {
+		t.Errorf("messages on the third connection wait %s: connections do not count", wait)
+	}
+	if wait := l.limiterOf(Identity{Name: "r2", Role: acl.Robot}).reserve(now, 100, 1000); wait > 0 {
+		t.Errorf("another robot waits %s", wait)
+	}
+	if l.limiterOf(Identity{Role: acl.Server}) != nil {
+		t.Error("the server is limited")
+	}
+}
+
 // While the server does not read, the messages of robots are not read either. They are more than
 // the broker stores, and none is lost.
 func TestBroker_DelaysRobotsWhenServerIsBehind(t *testing.T) {
 	const queue = 16 << 20
-	b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1e6, PacketBurst: 1e6, QueuedBytes: queue} })
+	b := startGuarded(t, func(c *Config) {
+		c.Limits = Limits{PacketRate: 1e6, PacketBurst: 1e6, ByteRate: 1e12, ByteBurst: 1e9, QueuedBytes: queue}
+	})
 	server := newServer(t, b)
 	robot, _ := newPeer(t, b, "r1")
 	const messages = 2 * queue / wire.MaxPayload

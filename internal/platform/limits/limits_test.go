@@ -27,6 +27,20 @@ func TestLimits_BoundsEachNameOnItsOwn(t *testing.T) {
 	}
 }
 
+func TestLimits_AllowNCountsMoreThanTheBurstAsTheBurst(t *testing.T) {
+	l := Limits{PerSecond: 10, Burst: 100}
+	now := time.Now()
+	for _, step := range []struct {
+		n     int
+		after time.Duration
+		want  bool
+	}{{60, 0, true}, {60, 0, false}, {40, 0, true}, {1000, 9 * time.Second, false}, {1000, 10 * time.Second, true}, {1, 10 * time.Second, false}} {
+		if got := l.AllowN("a", now.Add(step.after), step.n); got != step.want {
+			t.Errorf("%d after %s: %v", step.n, step.after, got)
+		}
+	}
+}
+
 func TestLimits_DropsIdleNamesFirst(t *testing.T) {
 	l := Limits{PerSecond: 1, Burst: 2, MaxNames: 3}
 	now := time.Now()

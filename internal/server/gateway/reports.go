@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,13 +159,18 @@ func (w *reportWorker) batchOfLocked(r report) *batch {
 	if robot != nil && robot.tasks[r.uid] != nil {
 		return robot.tasks[r.uid]
 	}
-	t := w.objects.task(r.uid)
-	b := &batch{robot: r.robot, uid: r.uid, due: w.now().Add(w.window), isUnassigned: t == nil || !canReport(t, r)}
+	b := &batch{robot: r.robot, uid: r.uid, due: w.now().Add(w.window), isUnassigned: !w.isAssigned(r)}
 	if robot != nil && b.isUnassigned && robot.unassigned >= maxUnassigned {
 		return nil
 	}
 	w.putLocked(b)
 	return b
+}
+
+// isAssigned reports whether the index assigns the attempt of a report to its robot.
+func (q *reportWriter) isAssigned(r report) bool {
+	t := q.objects.task(r.uid)
+	return t != nil && canReport(t, r)
 }
 
 // putLocked adds a batch to those that wait.
@@ -220,8 +226,8 @@ func (r *robotReports) firstDue() (first *batch) {
 // holdBackLocked takes the quota for a batch. If it is used up, it holds back all reports of the
 // robot until it is not, and reports so. Newer reports of progress then replace older ones.
 func (w *reportWorker) holdBackLocked(robot *robotReports, b *batch) bool {
-	if w.quotas == nil {
-		return false
+	if w.quotas == nil || !slices.ContainsFunc(b.reports, w.isAssigned) {
+		return false // it causes no write
 	}
 	now := w.now()
 	wait, reached := w.quotas.takeWrite(b.robot, b.size(), now)

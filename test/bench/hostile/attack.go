@@ -225,8 +225,7 @@ func (a *attack) sendRegistration() {
 // sendLog sends output of one of its tasks that cannot be compressed.
 func (a *attack) sendLog() {
 	uid, n := a.nextTask()
-	data := make([]byte, 32<<10)
-	_, _ = rand.Read(data)
+	data := append([]byte(newText(32<<10-1)), '\n')
 	a.publish(wire.TaskTopic(hostileID, uid, wire.KindLogs), wire.Logs{Attempt: 1, Seq: n, Offset: int64(n) << 15, Lost: int64(n) << 15, Data: data})
 }
 
