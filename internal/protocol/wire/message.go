@@ -66,9 +66,12 @@ type Presence struct {
 // Ack acknowledges what the server has written, so that the agent stops repeating it.
 type Ack struct {
 	// Heartbeat is the Seq of the last one received; 0 if none.
-	Heartbeat uint64    `json:"heartbeat,omitempty"`
-	Tasks     []TaskAck `json:"tasks,omitempty"`
-	Logs      []LogAck  `json:"logs,omitempty"`
+	Heartbeat uint64 `json:"heartbeat,omitempty"`
+	// DevicePending is set if the device that a heartbeat has carried is not stored yet, because it
+	// changes too often. The robot sends it again with the next heartbeat.
+	DevicePending bool      `json:"devicePending,omitempty"`
+	Tasks         []TaskAck `json:"tasks,omitempty"`
+	Logs          []LogAck  `json:"logs,omitempty"`
 }
 
 // TaskAck acknowledges the reports of one attempt up to Seq.

@@ -409,7 +409,7 @@ func (a *Agent) registerHandlers() {
 
 func (a *Agent) handleAck(m wire.Ack) {
 	if m.Heartbeat > 0 {
-		a.connection.HandleHeartbeatAck(m.Heartbeat)
+		a.connection.HandleHeartbeatAck(m.Heartbeat, m.DevicePending)
 		a.lastSeen.RecordAck(m.Heartbeat)
 	}
 	if len(m.Logs) > 0 {

@@ -30,9 +30,10 @@ func (a *ackBatcher) ackLog(robotID string, l wire.LogAck) {
 	a.addAck(robotID, func(w *wire.Ack) { w.Logs = append(w.Logs, l) })
 }
 
-// ackHeartbeat acknowledges the heartbeat with this number.
-func (a *ackBatcher) ackHeartbeat(robotID string, n uint64) {
-	a.addAck(robotID, func(w *wire.Ack) { w.Heartbeat = max(w.Heartbeat, n) })
+// ackHeartbeat acknowledges the heartbeat with this number, and whether the robot's device is not
+// stored yet.
+func (a *ackBatcher) ackHeartbeat(robotID string, n uint64, devicePending bool) {
+	a.addAck(robotID, func(w *wire.Ack) { w.Heartbeat, w.DevicePending = max(w.Heartbeat, n), devicePending })
 }
 
 func (a *ackBatcher) addAck(robotID string, to func(*wire.Ack)) {

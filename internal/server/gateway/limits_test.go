@@ -324,6 +324,34 @@ func TestPlanRobot_WritesDeviceOnceAMinute(t *testing.T) {
 	}
 }
 
+// An answer to a heartbeat asks for the device again while it waits, so that a restart of the server
+// loses no change.
+func TestGateway_AsksForPendingDeviceAgain(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
+	acks := s.newListener(wire.RobotTopic("r1", wire.KindAck))
+	eventually(t, "the robot is known", func() bool { return s.gateway.objects.robot("r1") != nil })
+	beat := func(seq int, host string) wire.Ack {
+		t.Helper()
+		var ack wire.Ack
+		eventually(t, fmt.Sprintf("heartbeat %d is acknowledged", seq), func() bool {
+			s.receiveMessage(wire.RobotTopic("r1", wire.KindHeartbeat), fmt.Sprintf(`{"seq":%d,"deviceInfo":{"hostname":%q}}`, seq, host))
+			payload, _ := acks.lastPayload(wire.RobotTopic("r1", wire.KindAck))
+			ack, _ = wire.Decode[wire.Ack](payload)
+			return ack.Heartbeat == uint64(seq)
+		})
+		return ack
+	}
+	if ack := beat(1, "a"); ack.DevicePending {
+		t.Errorf("the first device is pending: %+v", ack)
+	}
+	if ack := beat(2, "b"); !ack.DevicePending {
+		t.Errorf("a change in the same minute is not pending: %+v", ack)
+	}
+	if ack := beat(3, "a"); ack.DevicePending || s.robot("r1").Status.DeviceInfo.Hostname != "a" {
+		t.Errorf("the device that is stored is pending: %+v", ack)
+	}
+}
+
 // A robot that floods the server with registrations gets its list and dispatches a few times only,
 // and an event explains it.
 func TestGateway_LimitsRegistrationsOfOneRobot(t *testing.T) {

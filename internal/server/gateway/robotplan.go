@@ -55,7 +55,7 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offline
 		}
 	}
 	next := nextRobotStatus(r.Status, w, offlineAfter)
-	if wait := w.deviceWrittenAt.Add(deviceWritePeriod).Sub(now); wait > 0 {
+	if wait := w.deviceWait(now); wait > 0 {
 		if !equalDevices(r.Status.DeviceInfo, next.DeviceInfo) {
 			s.retryAfter = wait
 		}

@@ -163,6 +163,12 @@ func (w *robotState) recordHeartbeat(now time.Time, protocol string, h wire.Hear
 	}
 }
 
+// deviceWait returns how long a change of the device must wait to be written. Zero or less: it can
+// be written now.
+func (w *robotState) deviceWait(now time.Time) time.Duration {
+	return w.deviceWrittenAt.Add(deviceWritePeriod).Sub(now)
+}
+
 // recordPresence records a disconnect or a last will.
 func (w *robotState) recordPresence(now time.Time, p wire.Presence) {
 	switch {

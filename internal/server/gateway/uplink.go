@@ -238,7 +238,8 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 func (g *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
 	if w := g.robots.stateOf(id); w.awaitsAck() && w.coversHeartbeat(r.Status) {
 		g.robots.updateState(id, true, func(now *robotState) { now.ackedSeq = w.heartbeatSeq })
-		g.acks.ackHeartbeat(id, w.heartbeatSeq)
+		isPending := w.deviceWait(g.now()) > 0 && !equalDevices(r.Status.DeviceInfo, deviceStatus(w.device))
+		g.acks.ackHeartbeat(id, w.heartbeatSeq, isPending)
 	}
 }
 

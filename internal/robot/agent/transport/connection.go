@@ -233,7 +233,9 @@ func (l *Connection) RegisterAgain() {
 }
 
 // HandleHeartbeatAck records that the server has received the heartbeat with this number.
-func (l *Connection) HandleHeartbeatAck(seq uint64) { l.deviceChanges.recordAck(seq) }
+func (l *Connection) HandleHeartbeatAck(seq uint64, devicePending bool) {
+	l.deviceChanges.recordAck(seq, devicePending)
+}
 
 // dropStaleResponse drops a response that the connection before has left. It would pass
 // for the answer to a registration that was not sent yet.

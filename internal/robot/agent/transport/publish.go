@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 
@@ -25,7 +24,7 @@ func (l *Connection) publishHeartbeat(ctx context.Context, device wire.DeviceInf
 	l.config.OnHeartbeat(l.heartbeatSeq)
 	h := wire.Heartbeat{Seq: l.heartbeatSeq, Usage: l.config.ReadUsage(ctx)}
 	h.DiskPressure, h.JournalReadOnly = l.config.ReadDiskHealth()
-	if l.deviceChanges.shouldSend(time.Now(), l.heartbeatSeq, device) {
+	if l.deviceChanges.shouldSend(l.heartbeatSeq, device) {
 		h.DeviceInfo = &device
 	}
 	l.logSendError(l.publishRobotMessage(ctx, wire.KindHeartbeat, h))

@@ -180,7 +180,7 @@ func (l *Connection) serveSession(ctx context.Context, lost <-chan error) error 
 				continue
 			}
 			if registered = r.Success; registered && sent != nil {
-				l.deviceChanges.recordRegistration(time.Now(), *sent)
+				l.deviceChanges.recordRegistration(*sent)
 			}
 			l.setRegistered(registered)
 			sent = nil
