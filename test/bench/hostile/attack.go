@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -39,9 +39,7 @@ type attack struct {
 	before  int // writes of its tasks
 	sent    sent
 	writing sync.Mutex // held during a write of a packet; guards sent
-
-	mu   sync.Mutex
-	uids []string // of its tasks
+	uids    []string   // of its tasks
 }
 
 // sent counts what the hostile robot has sent, and the status writes of its tasks.
@@ -57,12 +55,12 @@ var attackers struct {
 }
 
 // startAttack connects the hostile robot and starts its floods.
-func (f *fleet) startAttack() *attack {
+func (f *fleet) startAttack(name string) *attack {
 	a := &attack{t: f.t, fleet: f}
 	a.connect()
 	a.wg.Go(a.readPackets)
 	a.publish(wire.RobotTopic(hostileID, wire.KindRegister), wire.Register{RobotID: hostileID, AnswersDispatches: true, DeviceInfo: a.newDevice()})
-	a.awaitTasks()
+	a.createTasks(name)
 	a.before = f.countHostileWrites()
 	for _, flood := range []func(){a.sendReport, a.sendEndOfForeignTask, a.sendHeartbeat, a.sendRegistration, a.sendLog} {
 		a.wg.Go(func() {
@@ -113,48 +111,37 @@ func (a *attack) connect() {
 	a.write(filters)
 }
 
-// awaitTasks creates tasks for the hostile robot, and waits until it has received them.
-func (a *attack) awaitTasks() {
+// createTasks creates tasks for the hostile robot, and waits until they are dispatched to it.
+func (a *attack) createTasks(name string) {
 	ctx := context.Background()
 	for i := range hostileTasks {
-		task := newTask(fmt.Sprintf("hostile-%d", i), hostileID)
-		if err := client.IgnoreAlreadyExists(a.fleet.Create(ctx, task)); err != nil {
+		task := newTask(fmt.Sprintf("%s-%d", name, i), hostileID)
+		if err := a.fleet.Create(ctx, task); err != nil {
 			a.t.Fatal(err)
 		}
+		a.uids = append(a.uids, string(task.UID))
+		testkit.EventuallyNoError(a.t, waitTimeout, "task "+task.Name+" is dispatched", func() error {
+			if err := a.fleet.Get(ctx, client.ObjectKeyFromObject(task), task); err != nil {
+				return err
+			}
+			if state := lifecycle.TaskState(task.Status.State); state != lifecycle.TaskDispatching {
+				return fmt.Errorf("it is %q: %s", state, task.Status.Message)
+			}
+			return nil
+		})
 	}
-	testkit.Eventually(a.t, waitTimeout, "the hostile robot receives its tasks", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.uids) >= hostileTasks
-	})
 }
 
-// readPackets acknowledges messages and remembers the dispatched tasks.
+// readPackets acknowledges messages, so that the broker continues to send them.
 func (a *attack) readPackets() {
 	for {
 		p, err := packets.ReadPacket(a.conn)
 		if err != nil {
 			return
 		}
-		m, ok := p.Content.(*packets.Publish)
-		if !ok {
-			continue
-		}
-		if m.QoS > 0 {
+		if m, ok := p.Content.(*packets.Publish); ok && m.QoS > 0 {
 			a.write(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
 		}
-		if d, err := wire.Decode[wire.Dispatch](m.Payload); err == nil && m.Topic == wire.RobotTopic(hostileID, wire.KindDispatch) {
-			a.recordTask(d.Task.Metadata.UID)
-		}
-	}
-}
-
-// recordTask remembers a task.
-func (a *attack) recordTask(uid string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !slices.Contains(a.uids, uid) {
-		a.uids = append(a.uids, uid)
 	}
 }
 
@@ -190,8 +177,6 @@ func (a *attack) publish(topic string, message any) {
 // nextTask returns the UID of one of its tasks, and the number of the message.
 func (a *attack) nextTask() (uid string, n uint64) {
 	n = a.serial.Add(1)
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	return a.uids[n%uint64(len(a.uids))], n
 }
 
