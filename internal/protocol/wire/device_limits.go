@@ -12,6 +12,9 @@ const MaxDevice = 16 << 10
 // flags of an interface.
 const MaxDeviceItems = 64
 
+// maxUnmarked bounds the device without Truncated.
+const maxUnmarked = MaxDevice - len(`,"truncated":["disks","drivers","isolation","networkInterfaces"]`)
+
 const (
 	maxDrivers    = 16
 	maxIsolations = 32
@@ -31,9 +34,9 @@ func (d DeviceInfo) WithinLimits() DeviceInfo {
 	d.Truncated = nil
 	d = d.withShortTexts(maxDeviceText)
 	lists := d.cloneLists()
-	if size := jsonSize(d); size > MaxDevice {
-		cutLists(lists, size+len(`,"truncated":["disks","drivers","isolation","networkInterfaces"]`)-MaxDevice)
-		if jsonSize(d) > MaxDevice {
+	if size := jsonSize(d); size > maxUnmarked {
+		cutLists(lists, size-maxUnmarked)
+		if jsonSize(d) > maxUnmarked {
 			d = d.withShortTexts(shortDeviceText)
 		}
 	}

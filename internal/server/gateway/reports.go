@@ -263,7 +263,7 @@ func (w *reportWorker) untilDue() time.Duration {
 	defer w.mu.Unlock()
 	next, now := time.Hour, w.now()
 	for _, robot := range w.robots {
-		next = min(next, laterOf(robot.firstDue().due, robot.heldUntil).Sub(now))
+		next = min(next, max(robot.firstDue().due.Sub(now), robot.heldUntil.Sub(now)))
 	}
 	return max(next, 0)
 }

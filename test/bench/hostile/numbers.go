@@ -36,7 +36,7 @@ const (
 	pod       = `{spec: {containers: [{name: c, image: x}]}}`
 )
 
-// settleTime is how long the manager works on what was accepted before it is judged.
+// settleTime is how long the manager works on what was accepted before it is checked.
 const settleTime = 10 * time.Second
 
 // fuzzNumbers writes objects with the largest numbers while a manager runs, and returns how many
