@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ const (
 	annotationObject    = "k8s4r-actions/object"    // name and UID
 	annotationNamespace = "k8s4r-actions/namespace" // UID
 	annotationChanges   = "k8s4r-actions/changes"
-	changeDryRun        = "dry-run"
+	annotationDryRun    = "k8s4r-actions/dryRun" // "true" or "false"
 	changeCommand       = "command="
 )
 
@@ -82,24 +83,29 @@ func (e *event) effectiveUser() string {
 	return e.User.Username
 }
 
-// changes returns what the request changes. ok is false if admission has not seen it.
-func (e *event) changes() (all []string, ok bool) {
-	text, ok := e.Annotations[annotationChanges]
+// changes returns what the request changes, if admission has seen it.
+func (e *event) changes() []string {
+	text := e.Annotations[annotationChanges]
 	if text == "" {
-		return nil, ok
+		return nil
 	}
-	return strings.Split(text, ","), ok
+	return strings.Split(text, ",")
 }
 
+// isDryRun reports whether the request changed nothing by its own wish. For a deletion its URL does
+// not show it: the API server ignores it if the request has a body.
 func (e *event) isDryRun() bool {
-	all, _ := e.changes()
-	return slices.Contains(all, changeDryRun) || strings.Contains(e.RequestURI, "dryRun=")
+	if e.Annotations[annotationDryRun] == "true" {
+		return true
+	}
+	u, err := url.ParseRequestURI(e.RequestURI)
+	return err == nil && !strings.HasPrefix(e.Verb, "delete") && u.Query().Get("dryRun") != ""
 }
 
 func (e *event) toAction() (a archive.Action, ok bool) {
 	o := e.ObjectRef
 	resource := schema.GroupResource{Group: o.APIGroup, Resource: o.Resource}
-	all, _ := e.changes()
+	all := e.changes()
 	a = archive.Action{
 		ID: e.AuditID, At: e.RequestReceivedTimestamp, User: e.effectiveUser(), Verb: e.Verb, Namespace: o.Namespace,
 		NamespaceUID: e.Annotations[annotationNamespace], Name: o.Name, UID: o.UID, Did: actions.Describe(e.Verb, all), Code: e.ResponseStatus.Code,

@@ -32,8 +32,12 @@ func TestParseAction(t *testing.T) {
 		{"a Command", `{"kind":"Event",` + rest + `,"verb":"create","user":{"username":"anna"},"objectRef":{"resource":"commands","apiGroup":"bus.volcano.sh","namespace":"n"},"responseStatus":{"code":201},` +
 			`"annotations":{"k8s4r-actions/object":"vj u","k8s4r-actions/changes":"command=AbortJob"}}`,
 			archive.Action{ID: "i", At: at, User: "anna", Verb: "create", Kind: archive.VCJob, Namespace: "n", Name: "vj", UID: "u", Did: "abort", Code: 201}},
-		{"a dry run", `{"kind":"Event",` + rest + `,"verb":"delete","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"},"annotations":{"k8s4r-actions/changes":"dry-run"}}`, archive.Action{}},
+		{"a dry run", `{"kind":"Event",` + rest + `,"verb":"delete","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"},"annotations":{"k8s4r-actions/dryRun":"true"}}`, archive.Action{}},
 		{"a dry run by its URL", `{"kind":"Event",` + rest + `,"verb":"create","requestURI":"/x?dryRun=All","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"}}`, archive.Action{}},
+		{"what only looks like a dry run", `{"kind":"Event",` + rest + `,"verb":"patch","requestURI":"/x?fieldManager=dryRun=All","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"},"responseStatus":{"code":200}}`,
+			archive.Action{ID: "i", At: at, User: "anna", Verb: "patch", Kind: archive.Job, Namespace: "n", Name: "j", Did: "patch", Code: 200}},
+		{"a deletion whose body decides", `{"kind":"Event",` + rest + `,"verb":"delete","requestURI":"/x?dryRun=All","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"},"responseStatus":{"code":200}}`,
+			archive.Action{ID: "i", At: at, User: "anna", Verb: "delete", Kind: archive.Job, Namespace: "n", Name: "j", Did: "delete", Code: 200}},
 		{"the manager", `{"kind":"Event",` + rest + `,"verb":"create","user":{"username":"k8s4r-up"},"impersonatedUser":{"username":"system:serviceaccount:k8s4r-system:k8s4r-manager"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"}}`, archive.Action{}},
 		{"a read", `{"kind":"Event",` + rest + `,"verb":"get","user":{"username":"anna"},"objectRef":{"resource":"jobs","apiGroup":"robot.k8s4r.io","namespace":"n","name":"j"}}`, archive.Action{}},
 		{"another kind", `{"kind":"Event",` + rest + `,"verb":"create","user":{"username":"anna"},"objectRef":{"resource":"pods","namespace":"n","name":"p"}}`, archive.Action{}},
