@@ -121,6 +121,9 @@ var nightlyTier = tier{
 			shell("model", "make -s model"),
 			shell("authz", "make -s -o build authz"),
 			shell("properties", "hack/properties 2000"),
+			tests("extreme fields", goTest{
+				only: "^TestPlan_ExtremeFields$", env: []string{"EXTREME_FIELDS=all"}, timeout: 30 * time.Minute, packages: []string{"./internal/controllers/..."},
+			}),
 			tests("controllers at full size", goTest{only: "^TestJobFlow$", timeout: 30 * time.Minute, packages: []string{"./test/controllers"}}),
 			shell("fuzz", "hack/fuzz 1m"),
 			shell("faults", "make -s -o build faults"),

@@ -92,7 +92,7 @@ func (e *event) changes() []string {
 	return strings.Split(text, ",")
 }
 
-// isDryRun reports whether the request changed nothing by its own wish. For a deletion its URL does
+// isDryRun reports whether the request changed nothing because it asked for that. For a deletion its URL does
 // not show it: the API server ignores it if the request has a body.
 func (e *event) isDryRun() bool {
 	if e.Annotations[annotationDryRun] == "true" {
