@@ -37,9 +37,10 @@ type Summary struct {
 type Gate struct {
 	record func(epoch int32, s Summary) error
 
-	mu     sync.Mutex
-	epoch  int32
-	opened chan struct{} // closed when the gate is open
+	mu      sync.Mutex
+	epoch   int32
+	highest int32         // epoch that robots can raise it to
+	opened  chan struct{} // closed when the gate is open
 }
 
 // OpenGate returns a gate that is open: the robots have reported after the last restore.
@@ -52,7 +53,7 @@ func OpenGate(epoch int32) *Gate {
 // ClosedGate returns a gate that is closed. It calls record, which stores that the robots have
 // reported, before it opens.
 func ClosedGate(epoch int32, record func(epoch int32, s Summary) error) *Gate {
-	return &Gate{epoch: epoch, record: record, opened: make(chan struct{})}
+	return &Gate{epoch: epoch, highest: min(epoch+maxRaise, MaxEpoch), record: record, opened: make(chan struct{})}
 }
 
 // NextEpoch returns the epoch of a restore, above all that are given.
@@ -106,7 +107,7 @@ func (g *Gate) RaiseAbove(attempt int32) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e := (attempt-1)/attemptsPerEpoch + 1; e > g.epoch && e <= g.epoch+maxRaise && e <= MaxEpoch {
+	if e := (attempt-1)/attemptsPerEpoch + 1; e > g.epoch && e <= g.highest {
 		g.epoch = e
 	}
 }

@@ -44,6 +44,12 @@ func TestGate_RobotCannotUseUpNumbers(t *testing.T) {
 	if got, want := g.FirstAttempt(), int32(3*attemptsPerEpoch+1); got != want {
 		t.Errorf("first attempt %d, want %d", got, want)
 	}
+	for epoch := range int32(MaxEpoch) { // each within reach of the one before
+		g.RaiseAbove(epoch*attemptsPerEpoch + 1)
+	}
+	if got, want := g.FirstAttempt(), int32((3+maxRaise)*attemptsPerEpoch+1); got != want {
+		t.Errorf("first attempt %d after many entries of a journal, want %d", got, want)
+	}
 	if first := ClosedGate(MaxEpoch, nil).FirstAttempt(); first <= 0 || first > math.MaxInt32-attemptsPerEpoch {
 		t.Errorf("the last epoch starts with %d", first)
 	}
