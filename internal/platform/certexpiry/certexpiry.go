@@ -13,8 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
@@ -91,17 +89,7 @@ func Publish(ctx context.Context, c client.Client, all map[string]Validity) erro
 		}
 		data[name] = string(text)
 	}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: serveraddr.Namespace, Name: ConfigMapName}}
-	err := c.Get(ctx, client.ObjectKeyFromObject(m), m)
-	switch {
-	case apierrors.IsNotFound(err):
-		m.Data = data
-		err = c.Create(ctx, m)
-	case err == nil && !maps.Equal(m.Data, data):
-		m.Data = data
-		err = c.Update(ctx, m)
-	}
-	if err != nil {
+	if err := serveraddr.WriteConfigMap(ctx, c, c, ConfigMapName, data); err != nil {
 		return fmt.Errorf("publish the expiry of certificates: %w", err)
 	}
 	return nil

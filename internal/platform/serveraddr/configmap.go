@@ -41,20 +41,26 @@ type Address struct {
 // PublishAddress writes the address into the ConfigMap.
 func PublishAddress(ctx context.Context, c client.Client, live client.Reader, a Address) error {
 	data := map[string]string{keyURL: a.URL, keyCA: string(a.CA), keyServerName: a.ServerName}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
+	if err := WriteConfigMap(ctx, c, live, Name, data); err != nil {
+		return fmt.Errorf("publish the server's address: %w", err)
+	}
+	return nil
+}
+
+// WriteConfigMap makes data the content of a ConfigMap in Namespace, which is created if necessary.
+// It reads the ConfigMap through live, which has no cache.
+func WriteConfigMap(ctx context.Context, c client.Client, live client.Reader, name string, data map[string]string) error {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
 	err := live.Get(ctx, client.ObjectKeyFromObject(m), m)
 	switch {
 	case apierrors.IsNotFound(err):
 		m.Data = data
-		err = c.Create(ctx, m)
-	case err == nil && !maps.Equal(m.Data, data):
-		m.Data = data
-		err = c.Update(ctx, m)
+		return c.Create(ctx, m)
+	case err != nil || maps.Equal(m.Data, data):
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("publish the server's address: %w", err)
-	}
-	return nil
+	m.Data = data
+	return c.Update(ctx, m)
 }
 
 // FindAddress reads the address. It fails with a NotFound error if no server has published one.

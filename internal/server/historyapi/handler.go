@@ -13,12 +13,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/platform/access"
-	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 )
 
@@ -48,9 +46,6 @@ func (h *Handler) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+actionlog.Path, h.handleActions)
 }
 
-// retryAfterSeconds is when a user with too many connections may try again.
-const retryAfterSeconds = 1
-
 func (h *Handler) handleActions(w http.ResponseWriter, r *http.Request) {
 	page, err := h.listActions(r)
 	if err != nil {
@@ -63,12 +58,9 @@ func (h *Handler) handleActions(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) listActions(r *http.Request) (*actionlog.Page, error) {
-	u, err := h.Gate.Authenticate(r)
+	u, err := access.AuthenticateConnection(h.Gate, r)
 	if err != nil {
-		return nil, access.StatusError(err)
-	}
-	if err := connlimit.Authenticate(r.Context(), "user "+u.Name); err != nil {
-		return nil, apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
+		return nil, err
 	}
 	q, err := actionlog.Parse(r.URL.Query())
 	if err != nil {
@@ -181,9 +173,5 @@ func (h *Handler) writeError(w http.ResponseWriter, err error) {
 		h.Log.Error(err, "list actions")
 		known = apierrors.NewInternalError(errors.New("the archive cannot be read"))
 	}
-	status := known.Status()
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status) // the client may be gone
+	access.WriteStatus(w, known)
 }

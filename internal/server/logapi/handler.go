@@ -2,7 +2,6 @@ package logapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/access"
-	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
@@ -74,12 +72,9 @@ func (h *Handler) handleLogs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
-	u, err := h.Gate.Authenticate(r)
+	u, err := access.AuthenticateConnection(h.Gate, r)
 	if err != nil {
-		return access.StatusError(err)
-	}
-	if err := connlimit.Authenticate(r.Context(), "user "+u.Name); err != nil {
-		return apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
+		return err
 	}
 	allowed, err := h.Gate.IsAllowed(r.Context(), u, authorizationv1.ResourceAttributes{
 		Namespace: name.Namespace, Verb: "get", Group: robotv1.GroupVersion.Group, Resource: "tasks", Subresource: "log", Name: name.Name,
@@ -92,9 +87,6 @@ func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
 	}
 	return nil
 }
-
-// retryAfterSeconds is when a user with too many connections may try again.
-const retryAfterSeconds = 1
 
 var tasks = robotv1.GroupVersion.WithResource("tasks").GroupResource()
 
@@ -147,9 +139,5 @@ func (h *Handler) writeError(w http.ResponseWriter, err error) {
 		h.Log.Error(err, "read a log")
 		known = apierrors.NewInternalError(errors.New("the log cannot be read"))
 	}
-	status := known.Status()
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status) // the client may be gone
+	access.WriteStatus(w, known)
 }
