@@ -48,19 +48,21 @@ type sent struct {
 	writes          int
 }
 
-// attackers is the hostile robot's certificate, which all rounds share.
+// attackers is what all rounds share: the hostile robot's certificate, and its tasks, which never end
+// and of which it cannot hold more than those of a few rounds.
 var attackers struct {
 	sync.Mutex
 	credentials *tls.Config
+	uids        []string
 }
 
 // startAttack connects the hostile robot and starts its floods.
-func (f *fleet) startAttack(name string) *attack {
+func (f *fleet) startAttack() *attack {
 	a := &attack{t: f.t, fleet: f}
 	a.connect()
 	a.wg.Go(a.readPackets)
 	a.publish(wire.RobotTopic(hostileID, wire.KindRegister), wire.Register{RobotID: hostileID, AnswersDispatches: true, DeviceInfo: a.newDevice()})
-	a.createTasks(name)
+	a.ensureTasks()
 	a.before = f.countHostileWrites()
 	for _, flood := range []func(){a.sendReport, a.sendEndOfForeignTask, a.sendHeartbeat, a.sendRegistration, a.sendLog} {
 		a.wg.Go(func() {
@@ -111,15 +113,17 @@ func (a *attack) connect() {
 	a.write(filters)
 }
 
-// createTasks creates tasks for the hostile robot, and waits until they are dispatched to it.
-func (a *attack) createTasks(name string) {
+// ensureTasks gives the hostile robot tasks in the first round, and waits until they are dispatched.
+func (a *attack) ensureTasks() {
+	attackers.Lock()
+	defer attackers.Unlock()
 	ctx := context.Background()
-	for i := range hostileTasks {
-		task := newTask(fmt.Sprintf("%s-%d", name, i), hostileID)
+	for i := len(attackers.uids); i < hostileTasks; i++ {
+		task := newTask(fmt.Sprintf("hostile-%d", i), hostileID)
 		if err := a.fleet.Create(ctx, task); err != nil {
 			a.t.Fatal(err)
 		}
-		a.uids = append(a.uids, string(task.UID))
+		attackers.uids = append(attackers.uids, string(task.UID))
 		testkit.EventuallyNoError(a.t, waitTimeout, "task "+task.Name+" is dispatched", func() error {
 			if err := a.fleet.Get(ctx, client.ObjectKeyFromObject(task), task); err != nil {
 				return err
@@ -130,6 +134,7 @@ func (a *attack) createTasks(name string) {
 			return nil
 		})
 	}
+	a.uids = attackers.uids
 }
 
 // readPackets acknowledges messages, so that the broker continues to send them.

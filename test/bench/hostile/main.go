@@ -75,7 +75,7 @@ func measureFleet(t testing.TB, r *result) {
 	fmt.Fprintln(table, "round\twithout p50 ms\twith p50 ms\thostile messages\tMB\tof them written\t")
 	for i := range *rounds {
 		a := f.measureLatencies(fmt.Sprintf("without-%d", i))
-		attack := f.startAttack(fmt.Sprintf("hostile-%d", i))
+		attack := f.startAttack()
 		b := f.measureLatencies(fmt.Sprintf("with-%d", i))
 		sent := attack.stop()
 		fmt.Fprintf(table, "%d\t%.1f\t%.1f\t%d\t%.1f\t%d\t\n", i+1, percentile(a, 50), percentile(b, 50), sent.messages, float64(sent.bytes)/1e6, sent.writes)
