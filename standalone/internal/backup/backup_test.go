@@ -205,6 +205,42 @@ func TestRestore_MovesTheOldDirectoryAside(t *testing.T) {
 	os.RemoveAll(again.MovedTo)
 }
 
+// TestFinishRestore_AfterAKill kills a restore after the exchange of the directories: the next program
+// finds what the robots of this machine ran.
+func TestFinishRestore_AfterAKill(t *testing.T) {
+	data := newData(t)
+	file := create(t, data, false)
+	writeFiles(t, data, map[string]string{"robots/robot-1/journal": "what it ran since", "node/pod": "what it runs"})
+	old, err := openOld(data, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := data + ".next"
+	t.Cleanup(func() { os.RemoveAll(next) })
+	if err := os.Mkdir(next, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fillDir(next, old, RestoreOptions{File: file, DataDir: data, Now: at}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(old.exchangeWith(next), old.dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 2 { // the second time there is nothing to do
+		if err := FinishRestore(data); err != nil {
+			t.Fatal(err)
+		}
+		got := filesIn(t, data)
+		if got["pki/ca.key"] != "secret" || got["robots/robot-1/journal"] != "what it ran since" || got["node/pod"] != "what it runs" {
+			t.Errorf("restored %v", got)
+		}
+	}
+	if s, err := ReadState(data); err != nil || s.MachinePartsIn != "" || s.Epoch != 1 {
+		t.Errorf("state %+v, %v", s, err)
+	}
+}
+
 func TestRestore_RefusesADirectoryInUse(t *testing.T) {
 	data := newData(t)
 	file := create(t, data, false)

@@ -91,6 +91,9 @@ func openOld(path string, mayReplace bool) (oldDir, error) {
 	if err != nil {
 		return o, err
 	}
+	if err := FinishRestore(path); err != nil {
+		return o, errors.Join(err, o.dir.Close())
+	}
 	if o.hasData && !mayReplace {
 		return o, errors.Join(fmt.Errorf("--data-dir: %s is not empty; add --replace to move it aside and restore in its place", path), o.dir.Close())
 	}
@@ -117,6 +120,9 @@ func fillDir(next string, old oldDir, o RestoreOptions) (res Result, err error) 
 	if res.State.Epoch, err = restore.NextEpoch(res.Manifest.Epoch, before.Epoch); err != nil {
 		return res, err
 	}
+	if old.hasData {
+		res.State.MachinePartsIn = filepath.Base(next) // it becomes the name of the old directory
+	}
 	return res, errors.Join(res.State.Write(next), prepareRobots(next, old), syncTree(next))
 }
 
@@ -142,31 +148,56 @@ var machineParts = []string{partRobots, "node"}
 
 // replaceBy makes next the data directory and moves the old one aside.
 func (o oldDir) replaceBy(next string, res *Result, now time.Time) error {
-	if o.dir == nil {
-		if err := os.Rename(next, o.path); err != nil {
-			return errors.Join(fmt.Errorf("restore: %w", err), os.RemoveAll(next))
-		}
-		return syncDir(filepath.Dir(o.path))
+	if err := o.exchangeWith(next); err != nil {
+		return errors.Join(fmt.Errorf("restore: %w", err), os.RemoveAll(next))
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, o.path, unix.RENAME_EXCHANGE); err != nil {
-		return errors.Join(fmt.Errorf("restore: exchange %s and %s: %w; restore to another --data-dir on another file system", o.path, next, err), os.RemoveAll(next))
+	switch {
+	case o.dir == nil:
+		return nil
+	case !o.hasData:
+		return os.RemoveAll(next)
 	}
-	// From here on next is the old directory.
-	if !o.hasData {
-		return errors.Join(os.RemoveAll(next), syncDir(filepath.Dir(o.path)))
+	if err := FinishRestore(o.path); err != nil {
+		return err
 	}
-	for _, part := range machineParts {
-		if err := os.Rename(filepath.Join(next, part), filepath.Join(o.path, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("restored, but %s is still in %s; move it to %s before you start `k8s4r up`: %w", part, next, o.path, err)
-		}
-	}
+	res.State.MachinePartsIn = ""
 	res.MovedTo = o.path + ".before-restore-" + now.UTC().Format("20060102-150405")
 	if err := os.Rename(next, res.MovedTo); err != nil {
-		aside := next
-		res.MovedTo = aside
-		return fmt.Errorf("restored, but the old directory keeps the name %s: %w", aside, err)
+		res.MovedTo = next
+		return fmt.Errorf("restored, but the old directory keeps the name %s: %w", next, err)
 	}
 	return syncDir(filepath.Dir(o.path))
+}
+
+// exchangeWith gives next and the old directory each other's name, at once. If there is no old one, it
+// renames next.
+func (o oldDir) exchangeWith(next string) error {
+	if o.dir == nil {
+		if err := os.Rename(next, o.path); err != nil {
+			return err
+		}
+	} else if err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, o.path, unix.RENAME_EXCHANGE); err != nil {
+		return fmt.Errorf("exchange %s and %s: %w; restore to another --data-dir on another file system", o.path, next, err)
+	}
+	return syncDir(filepath.Dir(o.path))
+}
+
+// FinishRestore moves the state of this machine's robots and node to a restored data directory, which
+// the caller has locked, unless that is done. A restore that is killed leaves it to the next program
+// that uses the directory.
+func FinishRestore(dataDir string) error {
+	s, err := ReadState(dataDir)
+	if err != nil || s.MachinePartsIn == "" {
+		return err
+	}
+	from := filepath.Join(filepath.Dir(dataDir), filepath.Base(s.MachinePartsIn))
+	for _, part := range machineParts {
+		if err := os.Rename(filepath.Join(from, part), filepath.Join(dataDir, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("finish the restore: %w", err)
+		}
+	}
+	s.MachinePartsIn = ""
+	return errors.Join(syncDir(dataDir), s.Write(dataDir))
 }
 
 // syncTree syncs the directories of a tree. Its files were synced when they were written.

@@ -23,6 +23,9 @@ type State struct {
 	AwaitsRobots bool      `json:"awaitsRobots"`
 	BackupAt     time.Time `json:"backupAt"`
 	RestoredAt   time.Time `json:"restoredAt"`
+	// MachinePartsIn is the name of the directory beside it, which was the data directory before, from
+	// which the state of this machine's robots and node still has to move. Empty: it has moved.
+	MachinePartsIn string `json:"machinePartsIn,omitempty"`
 }
 
 // ReadState returns the state of a data directory.

@@ -17,6 +17,9 @@ func (s *system) openRestore() error {
 	if !s.opts.embedsCluster() {
 		return nil // the directory has no objects
 	}
+	if err := backup.FinishRestore(s.dir.Path); err != nil {
+		return err
+	}
 	state, err := backup.ReadState(s.dir.Path)
 	if err != nil || state.Epoch == 0 {
 		return err
