@@ -256,7 +256,7 @@ metadata: {name: watching}
 spec:
   restartPolicy: Never
   containers:
-  - {name: c, image: none, command: [sh, -c, 'until grep -q 2 /settings/level; do sleep 0.1; done; ls /settings'], volumeMounts: [{name: s, mountPath: /settings}]}
+  - {name: c, image: none, command: [sh, -c, 'until grep -q 2 /settings/level && test -e /settings/more; do sleep 0.1; done; ls /settings'], volumeMounts: [{name: s, mountPath: /settings}]}
   volumes: [{name: s, configMap: {name: settings}}]
 `)
 	s.await("watching", "running", running("c"))
