@@ -46,6 +46,7 @@ func TestAdmission_PrivilegesAreGrantedByName(t *testing.T) {
 		{"root does not mean all users", "root", exec("pilot"), `"user:pilot"`},
 		{"root in a container", "root-container", docker("0:0", ""), ""},
 		{"root of the robot is another privilege", "root-container", exec("0:0"), `"root"`},
+		{"root and a line", "nothing", docker("root:\n", ""), `"root-container"`},
 		{"the network of the robot", "networks", docker("", "host"), ""},
 		{"the network of a container", "networks", docker("", "container:x"), ""},
 	}

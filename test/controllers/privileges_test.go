@@ -125,6 +125,23 @@ func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 			t.Errorf("with the permission: %v", err)
 		}
 	})
+	t.Run("a privileged Task that waits", func(t *testing.T) {
+		waiting := s.object(`{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, spec: ` + privileged["raw_exec"].task + `}`)
+		s.must(trusted.Create(t.Context(), waiting))
+		for _, spec := range []string{`"env":{"LD_PRELOAD":"mine"}`, `"meta":{"script":"mine"}`, `"templates":[{"embeddedTmpl":"mine","destPath":"run"}]`, `"artifacts":[{"getterSource":"http://mine"}]`} {
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"robot.k8s4r.io/revision":"other"}},"spec":{`+spec+`}}`))
+			if err := tenant.Patch(t.Context(), waiting.DeepCopy(), patch, client.DryRunAll); err == nil || !strings.Contains(err.Error(), privileged["raw_exec"].want) {
+				t.Errorf("%s without the permission: %v", spec, err)
+			}
+			if err := trusted.Patch(t.Context(), waiting.DeepCopy(), patch, client.DryRunAll); err != nil {
+				t.Errorf("%s with the permission: %v", spec, err)
+			}
+		}
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"targetRobot":"r1"}}`))
+		if err := tenant.Patch(t.Context(), waiting.DeepCopy(), patch, client.DryRunAll); err != nil {
+			t.Errorf("its target robot without the permission: %v", err)
+		}
+	})
 	t.Run("who may not submit it may pause it", func(t *testing.T) {
 		j := s.object(raw)
 		s.must(trusted.Create(t.Context(), j))

@@ -12,7 +12,7 @@ import (
 )
 
 // rootUser matches all names of the user root, as config/admission/privileges.yaml does.
-var rootUser = regexp.MustCompile(`^(root|0+)(:.*)?$`)
+var rootUser = regexp.MustCompile(`^(root|0+)(:|$)`)
 
 // privilege returns the setting of a task that requires a permission (docs/reference/permissions.md),
 // as the author of a patch writes it, or "".
