@@ -45,7 +45,7 @@ type Tokens interface {
 type Handler struct {
 	Config
 	limits   *ratelimit.Limits
-	renewals *ratelimit.Limits // by robot
+	renewals *ratelimit.Limits // by limitName
 	// startedAt and startUptime are the wall clock and Uptime at the start.
 	startedAt   time.Time
 	startUptime time.Duration
@@ -147,9 +147,13 @@ func sourceAddress(r *http.Request) string {
 	return host
 }
 
-// countConnection counts the connection of a request for a robot that has proven its identity.
-func countConnection(r *http.Request, robot string) error {
-	if err := connlimit.Authenticate(r.Context(), "robot "+robot); err != nil {
+// limitName returns the name by which a client is limited that has proven a key of a robot. A key that
+// is no longer accepted, such as that of a stolen robot, must not use up the limits of the robot.
+func limitName(robot, key string) string { return "robot " + robot + " with key " + key }
+
+// countConnection counts the connection of a request for a robot and the key that it has proven.
+func countConnection(r *http.Request, robot, key string) error {
+	if err := connlimit.Authenticate(r.Context(), limitName(robot, key)); err != nil {
 		return newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "%s", err)
 	}
 	return nil
@@ -201,7 +205,7 @@ func (h *Handler) handleJoin(r *http.Request) (identity.CertificateResponse, err
 	if err != nil {
 		return identity.CertificateResponse{}, err
 	}
-	if err := countConnection(r, in.RobotID); err != nil {
+	if err := countConnection(r, in.RobotID, p.key); err != nil {
 		return identity.CertificateResponse{}, err
 	}
 	p.seen.Token = token.ID
@@ -222,10 +226,11 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 	if err != nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusUnauthorized, identity.ReasonUnauthorized, "the certificate is not valid: %s; join with a token", err)
 	}
-	if err := countConnection(r, name); err != nil {
+	key := identity.CertificateFingerprint(has)
+	if err := countConnection(r, name, key); err != nil {
 		return identity.CertificateResponse{}, err
 	}
-	if !h.renewals.Allow(name, h.Now()) {
+	if !h.renewals.Allow(limitName(name, key), h.Now()) {
 		return identity.CertificateResponse{}, newRefusal(http.StatusTooManyRequests, identity.ReasonTooMany, "robot %s renews too often; try again later", name)
 	}
 	in, err := identity.Decode[identity.CertificateRequest](r.Body)
@@ -236,7 +241,7 @@ func (h *Handler) handleRenew(r *http.Request) (identity.CertificateResponse, er
 	if err != nil {
 		return identity.CertificateResponse{}, err
 	}
-	if p.key != identity.CertificateFingerprint(has) {
+	if p.key != key {
 		return identity.CertificateResponse{}, newRefusal(http.StatusForbidden, identity.ReasonBadRequest, "csr: must be for the key of the certificate; to use a new key, join with a token")
 	}
 	robot, err := h.findRobot(r.Context(), name)

@@ -484,7 +484,7 @@ func TestJoin_CountsConnectionsByRobot(t *testing.T) {
 	status, a = b.renew(first)
 	b.expectResponse(status, a, http.StatusOK, "", "")
 	status, a = b.renew(first)
-	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1: too many connections")
+	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "too many connections")
 	status, a = b.join(second, "r2")
 	b.expectResponse(status, a, http.StatusOK, "", "")
 }

@@ -12,17 +12,17 @@ const (
 )
 
 const (
-	// renewalsPerSecond and renewalBurst limit one robot: a certificate of one minute is
+	// renewalsPerSecond and renewalBurst limit one key: a certificate of one minute is
 	// renewed every forty seconds, and a robot that waits for approval asks each second.
 	renewalsPerSecond = 0.5
 	renewalBurst      = 30
-	// maxRobots bounds the robots in memory.
-	maxRobots = 64 << 10
+	// maxKeys bounds the keys in memory.
+	maxKeys = 64 << 10
 )
 
-// newRenewals limits the renewals of one robot: each costs a signature and a write.
+// newRenewals limits the renewals of one key of a robot: each costs a signature and a write.
 func newRenewals() *limits.Limits {
-	return &limits.Limits{PerSecond: renewalsPerSecond, Burst: renewalBurst, MaxNames: maxRobots}
+	return &limits.Limits{PerSecond: renewalsPerSecond, Burst: renewalBurst, MaxNames: maxKeys}
 }
 
 // newLimits limits the requests from one address.

@@ -102,7 +102,7 @@ func TestRenew_RefusesOthersWhateverTheirDates(t *testing.T) {
 	status, a = b.renew(m)
 	b.expectResponse(status, a, http.StatusForbidden, identity.ReasonRevoked, "stolen")
 	b.setIdentitySpec("r1", robotv1.RobotIdentitySpec{})
-	for range renewalBurst - 2 {
+	for range renewalBurst - 1 {
 		b.issueBetween(m, "r1", b.now.Add(day), b.now.Add(2*day))
 		status, a = b.renew(m)
 		b.expectResponse(status, a, http.StatusOK, "", "")
@@ -110,4 +110,32 @@ func TestRenew_RefusesOthersWhateverTheirDates(t *testing.T) {
 	}
 	status, a = b.renew(m)
 	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "renews too often")
+}
+
+// The key of a stolen robot that was replaced stays proven for ever. It must not keep the robot from
+// renewing.
+func TestRenew_LimitsEachKeyOfRobot(t *testing.T) {
+	for name, c := range map[string]struct {
+		keepsConnections bool
+		requests         int
+		text             string
+	}{"connections": {true, 2, "too many connections"}, "renewals": {false, renewalBurst, "renews too often"}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			m, stolen := newMachine(t, "m1"), newMachine(t, "m1")
+			b.join(m, "r1")
+			b.acceptRequest("r1")
+			b.join(m, "r1")
+			b.issueBetween(stolen, "r1", b.now.Add(-2*day), b.now.Add(-day))
+			b.keepsConnections = c.keepsConnections
+			for range c.requests {
+				status, a := b.renew(stolen)
+				b.expectResponse(status, a, http.StatusForbidden, identity.ReasonReimaged, "has another key")
+			}
+			status, a := b.renew(stolen)
+			b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, c.text)
+			status, a = b.renew(m)
+			b.expectResponse(status, a, http.StatusOK, "", "")
+		})
+	}
 }
