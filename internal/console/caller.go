@@ -17,6 +17,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 )
 
 // Gate authenticates and authorizes callers.
@@ -41,6 +42,19 @@ type callerKey struct{}
 func callerFromContext(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c
+}
+
+// identifyConnection is identifyCaller for a new request, whose connection counts for the caller from
+// now on.
+func (s *Server) identifyConnection(r *http.Request) (*caller, error) {
+	c, err := s.identifyCaller(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := connlimit.Authenticate(r.Context(), "user "+c.Name); err != nil {
+		return nil, apierrors.NewTooManyRequests(err.Error(), 1)
+	}
+	return c, nil
 }
 
 // identifyCaller authenticates a request by a token, a session or a client certificate.

@@ -24,6 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/console/publish"
 	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/web"
 )
@@ -64,8 +65,19 @@ type Console struct {
 	archive   *archive.Store // nil without an archive
 	publisher *publish.Publisher
 	handler   http.Handler
-	log       logr.Logger
+	// connections bounds the open connections.
+	connections *connlimit.Limiter
+	log         logr.Logger
 }
+
+const (
+	// connectionsPerUser is higher than that of other servers: a connection that a proxy shares among
+	// users counts for the first of them.
+	connectionsPerUser = 1024
+	// authenticateWithin suffices to load the pages over a slow network, before the first request that
+	// has a session.
+	authenticateWithin = 2 * time.Minute
+)
 
 // New creates a console that connects to the API server with the console's own credentials. It
 // returns an error if the configuration is invalid.
@@ -116,6 +128,9 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		return nil, err
 	}
 	c.handler = pack(server.Handler())
+	c.connections = connlimit.New(connlimit.Config{
+		AuthenticateWithin: authenticateWithin, PerIdentity: connectionsPerUser, CountRefused: server.metrics.countRefusedConnection,
+	})
 	return c, nil
 }
 
@@ -148,6 +163,7 @@ func (c *Console) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: c.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, TLSConfig: proof,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: c.connections.WithConn,
 	}
 	g.Go(func() error { return c.store.Run(ctx) })
 	if c.publisher != nil {
@@ -159,7 +175,7 @@ func (c *Console) Run(ctx context.Context) error {
 		if proof != nil {
 			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 		}
-		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(c.connections.Listen(l)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the console: %w", err)
 		}
 		return nil

@@ -5,6 +5,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"k8s4r.io/k8s4r/internal/platform/connlimit"
 )
 
 // metrics are the metrics of one console.
@@ -14,6 +16,8 @@ type metrics struct {
 	readers  prometheus.Gauge
 	sent     prometheus.Counter
 	resyncs  prometheus.Counter
+	// refused are connections, by reason.
+	refused *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -30,11 +34,18 @@ func newMetrics() *metrics {
 		resyncs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "k8s4r_console_resyncs_total", Help: "Resync events sent to clients, which then load their lists again: after a restart of the console, because the client was too slow, or because a watch was interrupted.",
 		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "k8s4r_console_refused_connections_total", Help: "Connections to the console that were closed, or not counted for a user, because of a limit.",
+		}, []string{"reason"}),
 	}
 }
 
 func (m *metrics) listCollectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.readers, m.sent, m.resyncs}
+	return []prometheus.Collector{m.requests, m.took, m.readers, m.sent, m.resyncs, m.refused}
+}
+
+func (m *metrics) countRefusedConnection(reason connlimit.Reason) {
+	m.refused.WithLabelValues(string(reason)).Inc()
 }
 
 // Metrics returns the collectors of a console for the documentation. They can be described but

@@ -145,7 +145,7 @@ func (s *Server) requireCaller(next http.Handler) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		ctx := context.WithValue(r.Context(), requestKey{}, r)
 		if !isPublic(r.URL.Path) {
-			c, err := s.identifyCaller(r)
+			c, err := s.identifyConnection(r)
 			if err != nil {
 				s.writeError(w, err)
 				return
