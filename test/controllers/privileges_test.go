@@ -153,6 +153,45 @@ func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 	})
 }
 
+// TestAdmission_UsersCannotJoinReplicas has a tenant who may edit a namespace in which another user has
+// a task with privileges. Tasks of a replica share files on their robot.
+func TestAdmission_UsersCannotJoinReplicas(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", onlyVCJob).namespace(t, "replicas")
+	s.bind("edits", "tenant", "k8s4r-edit")
+	tenant := s.as("tenant")
+	awaitPolicies(t, s)
+	const task = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, metadata: {labels: {taskindex: "0"}}, spec: {taskGroupName: theirs, name: ok, driver: exec, config: {execConfig: {command: x}}}}`
+	group := s.object(carriers["TaskGroup by hand"](privileged["raw_exec"].task))
+	s.must(s.Create(t.Context(), group))
+	ofReplica := func(controls bool) *unstructured.Unstructured {
+		o := s.object(task)
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "robot.k8s4r.io/v1alpha1", Kind: "TaskGroup", Name: group.GetName(), UID: group.GetUID(), Controller: &controls}})
+		return o
+	}
+	testkit.EventuallyNoError(s, waitTimeout, "the rights are in force", func() error { return tenant.Create(t.Context(), s.object(task)) })
+	own, theirs := ofReplica(false), ofReplica(true)
+	s.must(tenant.Create(t.Context(), own))
+	s.must(s.Create(t.Context(), theirs))
+	joining := own.DeepCopy()
+	joining.SetOwnerReferences(theirs.GetOwnerReferences())
+	moved := theirs.DeepCopy()
+	moved.SetLabels(map[string]string{"taskindex": "1"})
+	for name, err := range map[string]error{
+		"creating a task of the replica": tenant.Create(t.Context(), ofReplica(true), client.DryRunAll),
+		"adding a task to it":            tenant.Update(t.Context(), joining, client.DryRunAll),
+		"moving a task to another one":   tenant.Update(t.Context(), moved, client.DryRunAll),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "you may not create taskgroups.robot.k8s4r.io in namespace replicas") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	evicted := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"evictAttempt":1},"metadata":{"labels":{"a":"b"}}}`))
+	if err := tenant.Patch(t.Context(), theirs, evicted, client.DryRunAll); err != nil {
+		t.Errorf("evicting a task: %v", err)
+	}
+}
+
 // as returns a client that acts as another user.
 func (s *space) as(user string, groups ...string) client.Client {
 	s.Helper()
