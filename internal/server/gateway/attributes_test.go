@@ -58,8 +58,14 @@ func TestDispatch_HasRequestedRobotAttributes(t *testing.T) {
 		"a variable of its shell": {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"${HOME}"} }, false},
 		"an arg":                  {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"--site=${robot.labels.site}"} }, true},
 		"a command":               {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Command = "tool-${robot.attr.arch}" }, true},
-		"a variable":              {func(d *robotv1.TaskDefinition) { d.Env = map[string]string{"SITE": "${robot.labels.site}"} }, true},
-		"a template":              {func(d *robotv1.TaskDefinition) { d.Templates = make([]robotv1.Template, 1) }, true},
+		"an arg of a container": {func(d *robotv1.TaskDefinition) {
+			d.Config = robotv1.TaskConfig{DockerConfig: &robotv1.DockerConfig{Args: []string{"${robot.labels.site}"}}}
+		}, true},
+		"an option of Java": {func(d *robotv1.TaskDefinition) {
+			d.Config = robotv1.TaskConfig{JavaConfig: &robotv1.JavaConfig{JVMOptions: []string{"-Dsite=${robot.labels.site}"}}}
+		}, true},
+		"a variable": {func(d *robotv1.TaskDefinition) { d.Env = map[string]string{"SITE": "${robot.labels.site}"} }, true},
+		"a template": {func(d *robotv1.TaskDefinition) { d.Templates = make([]robotv1.Template, 1) }, true},
 	}
 	for name, row := range rows {
 		task := newBoundTask("t", "r1")
