@@ -112,7 +112,7 @@ func TestRenew_RefusesOthersWhateverTheirDates(t *testing.T) {
 	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "renews too often")
 }
 
-// The key of a stolen robot that was replaced stays proven for ever. It must not keep the robot from
+// The key of a stolen robot that was replaced stays proven forever. It must not keep the robot from
 // renewing.
 func TestRenew_LimitsEachKeyOfRobot(t *testing.T) {
 	for name, c := range map[string]struct {
