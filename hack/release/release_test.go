@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 	b.write("go.mod", "module example.com/tiny\n\ngo 1.26\n")
 	b.write("main.go", "package main\n\nfunc main() { println(\"tiny\") }\n")
 	b.write(".gitignore", "/bin/\n")
-	b.run("go", "build", "-trimpath", "-buildvcs=false", "-o", "bin/k8s4r", ".")
+	b.run("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", "bin/k8s4r", ".")
 	program, err := os.ReadFile("bin/k8s4r")
 	if err != nil {
 		t.Fatal(err)
@@ -95,15 +95,31 @@ func (b *bench) makeRelease() {
 	}
 }
 
-func TestRelease_VerifiesAndFailsOnEachChangedByte(t *testing.T) {
+// TestRelease makes one release, because compression takes long under the race detector.
+func TestRelease(t *testing.T) {
 	b := newBench(t)
 	b.makeRelease()
+	for name, test := range map[string]func(*bench){
+		"verifies with openssl":             (*bench).testOpenSSL,
+		"provenance names commit and build": (*bench).testProvenance,
+		"fails on each changed byte":        (*bench).testChangedBytes,
+		"equal programs, equal archives":    (*bench).testEqualArchives,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSubtest := *b
+			inSubtest.T = t
+			test(&inSubtest)
+		})
+	}
+}
+
+func (b *bench) testChangedBytes() {
 	if status, out := b.release("-verify", "-key", b.public); status != 0 || !strings.Contains(out, "3 files of v1 are signed, built from git+https://k8s4r.io/k8s4r@"+b.run("git", "rev-parse", "HEAD")) {
-		t.Errorf("%d %s", status, out)
+		b.Errorf("%d %s", status, out)
 	}
 	files, err := os.ReadDir(b.out)
 	if err != nil || len(files) != 6 {
-		t.Fatalf("%v, %v", files, err)
+		b.Fatalf("%v, %v", files, err)
 	}
 	for _, f := range files {
 		if f.Name() == publicKeyFile {
@@ -112,76 +128,73 @@ func TestRelease_VerifiesAndFailsOnEachChangedByte(t *testing.T) {
 		path := filepath.Join(b.out, f.Name())
 		data, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
 		for _, at := range []int{0, len(data) / 2, len(data) - 1} {
 			changed := bytes.Clone(data)
 			changed[at] ^= 1
 			b.write(path, string(changed))
 			if status, out := b.release("-verify", "-key", b.public); status != 1 {
-				t.Errorf("byte %d of %s: %s", at, f.Name(), out)
+				b.Errorf("byte %d of %s: %s", at, f.Name(), out)
 			}
 		}
 		b.write(path, string(data))
 	}
-	other := newBench(t)
+	other := newBench(b.T)
 	if status, out := b.release("-verify", "-key", other.public); status != 1 || !strings.Contains(out, "has not signed") {
-		t.Errorf("another key: %d %s", status, out)
+		b.Errorf("another key: %d %s", status, out)
 	}
 }
 
-// TestRelease_VerifiesWithOpenSSL runs the commands of docs/how-to/install.md.
-func TestRelease_VerifiesWithOpenSSL(t *testing.T) {
+// testOpenSSL runs the commands of docs/how-to/install.md.
+func (b *bench) testOpenSSL() {
 	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Skip("no openssl here")
+		b.Skip("no openssl here")
 	}
-	b := newBench(t)
-	b.makeRelease()
-	t.Chdir(b.out)
+	b.Chdir(b.out)
 	b.run("openssl", "pkeyutl", "-verify", "-pubin", "-inkey", b.public, "-rawin", "-in", sumsFile, "-sigfile", signatureFile)
 	b.run("sha256sum", "--check", "--strict", sumsFile)
 	b.run("tar", "-tzf", "k8s4r-v1-"+b.run("go", "env", "GOOS")+"-"+b.run("go", "env", "GOARCH")+".tar.gz")
 }
 
-func TestRelease_ProvenanceNamesCommitAndBuild(t *testing.T) {
-	b := newBench(t)
-	b.makeRelease()
+func (b *bench) testProvenance() {
 	text, err := os.ReadFile(filepath.Join(b.out, provenanceFile))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	payload, err := base64.StdEncoding.DecodeString(e.Payload)
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	d := s.Predicate.BuildDefinition
 	commit := b.run("git", "rev-parse", "HEAD")
 	if e.PayloadType != payloadType || s.Type != statementType || s.PredicateType != predicateType ||
 		d.ExternalParameters["version"] != "v1" || d.InternalParameters["go"] != b.run("go", "env", "GOVERSION") || d.InternalParameters["-trimpath"] != "true" ||
 		d.ResolvedDependencies[0].Digest["gitCommit"] != commit || !s.Predicate.RunDetails.Metadata.StartedOn.Equal(noon) {
-		t.Errorf("%s", payload)
+		b.Errorf("%s", payload)
 	}
 }
 
-func TestRelease_EqualProgramsGiveEqualArchives(t *testing.T) {
-	b := newBench(t)
-	b.makeRelease()
+func (b *bench) testEqualArchives() {
+	if testing.Short() {
+		b.Skip("makes a second release")
+	}
 	first, err := os.ReadFile(filepath.Join(b.out, sumsFile))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.makeRelease()
 	second, err := os.ReadFile(filepath.Join(b.out, sumsFile))
 	if err != nil || !bytes.Equal(first, second) {
-		t.Errorf("%v\n%s\n%s", err, first, second)
+		b.Errorf("%v\n%s\n%s", err, first, second)
 	}
 }
 

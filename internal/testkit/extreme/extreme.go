@@ -41,20 +41,24 @@ type Case struct {
 
 // Cases returns a case for each number, text, list and map that is reachable from spec, which
 // selects a part of the object that newObject returns. Each type of struct is visited once, because
-// controllers copy the nested types of Kubernetes as a whole. It returns every eighth case, unless
-// the environment variable EXTREME_FIELDS is "all", as in make nightly.
+// controllers copy the nested types of Kubernetes as a whole. It returns every eighth case, with
+// -short every 40th, and all if the environment variable EXTREME_FIELDS is "all", as in make nightly.
 func Cases[T any](newObject func() *T, spec func(*T) any) []Case {
 	w := &walker{seen: map[reflect.Type]bool{}}
 	root := reflect.ValueOf(spec(newObject()))
 	w.walk(root.Elem(), ".spec", func(object any) reflect.Value { return reflect.ValueOf(spec(object.(*T))).Elem() })
-	if os.Getenv("EXTREME_FIELDS") != "all" {
-		return everyEighth(w.cases)
+	switch {
+	case os.Getenv("EXTREME_FIELDS") == "all":
+		return w.cases
+	case testing.Short():
+		return selectEvery(40, w.cases)
+	default:
+		return selectEvery(8, w.cases)
 	}
-	return w.cases
 }
 
-func everyEighth(all []Case) (some []Case) {
-	for i := 0; i < len(all); i += 8 {
+func selectEvery(step int, all []Case) (some []Case) {
+	for i := 0; i < len(all); i += step {
 		some = append(some, all[i])
 	}
 	return some
