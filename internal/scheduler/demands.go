@@ -148,6 +148,7 @@ func (b *demandBuilder) setGangs(namespace string, demands []placement.Demand) {
 func (b *demandBuilder) termsOfGroup(k key, g *groupInfo) *terms {
 	t := b.shared[k]
 	if t == nil {
+		g.blocked = b.blockedRobots(k)
 		t = b.newTerms(key{Namespace: k.Namespace, Name: g.job}, g, g.constraints)
 		b.shared[k] = t
 	}
@@ -173,6 +174,7 @@ func (b *demandBuilder) termsOfEntry(e *taskEntry) *terms {
 	case ok && slices.Equal(g.constraints, e.constraints):
 		return b.termsOfGroup(e.replica.Group, &g)
 	case ok:
+		g.blocked = b.blockedRobots(e.replica.Group)
 		return b.newTerms(job, &g, e.constraints)
 	}
 	return b.newTerms(job, nil, e.constraints)

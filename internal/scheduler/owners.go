@@ -19,6 +19,8 @@ type jobInfo struct {
 	rules     placement.Rules // without constraints, which belong to the groups
 	createdAt time.Time
 	starts    bool // its tasks may start
+	// blocklistAfter is the number of failed tasks of a group that block their robot.
+	blocklistAfter int
 }
 
 func newJobInfo(obj *v1alpha1.Job) jobInfo {
@@ -28,6 +30,8 @@ func newJobInfo(obj *v1alpha1.Job) jobInfo {
 		rules:     *apiconv.RulesFrom(obj, nil),
 		createdAt: obj.CreationTimestamp.Time,
 		starts:    taskcounts.CanStartTasks(obj) && obj.DeletionTimestamp == nil,
+
+		blocklistAfter: taskcounts.BlocklistAfter(obj),
 	}
 	if p := obj.Spec.Priority; p != nil {
 		j.priority = *p
@@ -38,7 +42,7 @@ func newJobInfo(obj *v1alpha1.Job) jobInfo {
 // Equal reports whether two versions mean the same for placement. It distinguishes a Job from a
 // later one of the same name, whose deletion an interrupted watch may not show.
 func (j jobInfo) Equal(o jobInfo) bool {
-	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts &&
+	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts && j.blocklistAfter == o.blocklistAfter &&
 		j.createdAt.Equal(o.createdAt) && reflect.DeepEqual(j.rules, o.rules)
 }
 

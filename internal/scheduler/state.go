@@ -35,6 +35,7 @@ type clusterState struct {
 	tasks       *taskIndex
 	owners      *ownerIndex
 	groups      *groupCounts
+	failures    *failureIndex
 	claims      claimIndex
 	lostRuns    *lostRuns
 	initTasks   *initTasks
@@ -55,7 +56,7 @@ func newClusterState(now func() time.Time) *clusterState {
 	robots := newRobotIndex(now, dirty)
 	return &clusterState{
 		now: now, dirty: dirty,
-		robots: robots, tasks: newTaskIndex(), owners: newOwnerIndex(), groups: newGroupCounts(),
+		robots: robots, tasks: newTaskIndex(), owners: newOwnerIndex(), groups: newGroupCounts(), failures: newFailureIndex(),
 		claims: claimIndex{}, lostRuns: newLostRuns(now, dirty, robots), initTasks: newInitTasks(),
 		preemptions: newPreemptions(), incomplete: map[taskstate.Replica]time.Time{},
 	}
@@ -76,6 +77,7 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	c.claims.removeReplicaOf(t)
 	c.initTasks.observeTask(t)
 	c.groups.observeTask(t)
+	c.observeFailures(t)
 	switch {
 	case state.IsActive() && t.CurrentRobot() != "" && !taskstate.IsUnplacedFor(&t.Status, taskstate.ReasonAwaitingLostAttempt):
 		// An exited task keeps its reservation until its controller has decided, because it may be
@@ -87,6 +89,15 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 		c.updateWaitingTask(t)
 	default:
 		c.dropEntry(k)
+	}
+}
+
+// observeFailures stores on which robots a Task failed, and blocks them if that is one too many. It
+// is called before the room of the failed attempt is released.
+func (c *clusterState) observeFailures(t *v1alpha1.Task) {
+	if c.failures.observeTask(t) {
+		c.dirty.set()
+		c.leaveBlockedRobots(taskstate.ReplicaOf(t).Group)
 	}
 }
 
@@ -127,6 +138,7 @@ func (c *clusterState) removeTask(k key) {
 	}
 	c.lostRuns.orphanTask(k)
 	c.initTasks.removeTask(k)
+	c.failures.removeTask(k)
 	c.dropEntry(k)
 }
 
@@ -252,6 +264,7 @@ func (c *clusterState) updateGroup(obj *v1alpha1.TaskGroup) {
 	}
 	if c.owners.updateGroup(keyOf(obj), newGroupInfo(obj)) {
 		c.dirty.set()
+		c.leaveBlockedRobots(keyOf(obj))
 	}
 }
 

@@ -39,3 +39,16 @@ func TestPlan_WritesRejectionsUntilATaskIsPlaced(t *testing.T) {
 		t.Errorf("a placed task keeps rejections: %+v", placed)
 	}
 }
+
+// The robot was blocked after the scheduler had reserved it.
+func TestPlan_DispatchesNothingToBlockedRobot(t *testing.T) {
+	w := newInput(lifecycle.TaskPending, reserved)
+	w.Group, w.HasCapableRobot = &v1alpha1.TaskGroup{}, true
+	if s := Plan(noon, w).Status; s == nil || s.Attempt != 1 {
+		t.Fatalf("not dispatched: %+v", s)
+	}
+	w.Group.Status.BlockedRobots = []string{"r1"}
+	if s := Plan(noon, w).Status; s != nil && s.Attempt != 0 {
+		t.Errorf("dispatched to a blocked robot: %+v", s)
+	}
+}

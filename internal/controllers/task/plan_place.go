@@ -202,6 +202,9 @@ func (p *planner) dispatchTask() bool {
 	if p.ReservedRobot == "" || p.Robot == nil || !p.Robot.ServesNamespace(p.Task.Namespace) {
 		return false
 	}
+	if p.isBlocked(p.ReservedRobot) {
+		return true // the scheduler is about to cancel the reservation
+	}
 	if p.sendSignal(lifecycle.TaskBind, "", "Dispatching to %s", p.ReservedRobot) {
 		p.setBinding()
 		p.openAttempt(p.ReservedRobot)

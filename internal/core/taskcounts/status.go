@@ -39,6 +39,17 @@ func MaxFailedPercent(j *v1alpha1.Job) int {
 	return lifecycle.DefaultMaxFailedPercent
 }
 
+// defaultBlocklistAfter is the default of failurePolicy.blocklistAfter (docs/reference/kinds/job.md).
+const defaultBlocklistAfter = 3
+
+// BlocklistAfter returns spec.failurePolicy.blocklistAfter or its default.
+func BlocklistAfter(j *v1alpha1.Job) int {
+	if p := j.Spec.FailurePolicy; p != nil && p.BlocklistAfter != nil {
+		return int(*p.BlocklistAfter)
+	}
+	return defaultBlocklistAfter
+}
+
 // ToStatus converts counts to the fields of the status.
 func ToStatus(c lifecycle.Counts) v1alpha1.TaskCounts {
 	n := func(states ...lifecycle.TaskState) int32 { return saturate(c.SumOf(states...)) }
