@@ -458,6 +458,10 @@ type JobStatus struct {
 	// +optional
 	StatusDescription string `json:"statusDescription,omitempty"`
 
+	// StateChanges counts the changes of state. TaskGroups refer to it in observedStateChanges.
+	// +optional
+	StateChanges int64 `json:"stateChanges,omitempty"`
+
 	TaskCounts `json:",inline"`
 
 	// StartedAt is the time at which the first task started.

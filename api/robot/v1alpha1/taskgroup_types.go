@@ -85,6 +85,11 @@ type TaskGroupStatus struct {
 	// tasks of the group.
 	// +optional
 	ObservedRequeue int64 `json:"observedRequeue,omitempty"`
+	// ObservedStateChanges is the stateChanges of the job that all tasks of the group have followed:
+	// none of them can start before the next change. It is written while the job waits for it, which
+	// is when tasks are being paused or canceled.
+	// +optional
+	ObservedStateChanges int64 `json:"observedStateChanges,omitempty"`
 	// BlockedRobots are the names of robots that get no more tasks of this group because too many
 	// failed there. A requeue that names no tasks clears the list.
 	// +optional

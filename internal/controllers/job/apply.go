@@ -54,10 +54,10 @@ func (c *Controller) createGroup(ctx context.Context, j *v1alpha1.Job, g *v1alph
 	if err == nil {
 		return false, nil
 	}
-	c.expect.ObserveCreate(j.UID, name)
 	if apierrors.IsAlreadyExists(err) {
 		return c.adoptGroup(ctx, j, name)
 	}
+	c.expect.ObserveCreate(j.UID, name)
 	return false, fmt.Errorf("create task group %s: %w", name, err)
 }
 
@@ -74,10 +74,15 @@ func (c *Controller) updateGroup(ctx context.Context, g *v1alpha1.TaskGroup) err
 }
 
 // adoptGroup handles a name that is taken. An existing group of this job counts as
-// created.
+// created, and is expected until the cache shows it.
 func (c *Controller) adoptGroup(ctx context.Context, j *v1alpha1.Job, name string) (bool, error) {
 	existing := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: name}}
-	if owned, err := kit.ReadExisting(ctx, c.Live, j, existing); err != nil || owned {
+	owned, err := kit.ReadExisting(ctx, c.Live, j, existing)
+	if owned && err == nil {
+		return false, nil
+	}
+	c.expect.ObserveCreate(j.UID, name)
+	if err != nil {
 		return false, err
 	}
 	var known bool

@@ -61,7 +61,10 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 		return p.out
 	}
 	if hasEnded(w.Job) && p.requestedChange(w.Job.Status.DeepCopy(), p.countTasks()).To == "" {
-		if p.planExpiry(); !p.out.Delete && p.hasNewCounts() {
+		if !taskcounts.AwaitsTasks(w.Job) {
+			p.planExpiry()
+		}
+		if !p.out.Delete && p.hasNewCounts() {
 			p.planStatus()
 		}
 		return p.out
@@ -70,10 +73,8 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 		// There is no event if a group was deleted while the watch was down.
 		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
-	if p.jobState().StartsTasks() {
-		p.planCreates()
-	}
 	if p.jobState().StartsTasks() || p.jobState().PausesTasks() {
+		p.planCreates()
 		p.planUpdates()
 	}
 	p.planStatus()
@@ -150,6 +151,17 @@ func (p *plan) hasChangingGroup() bool {
 		}
 	}
 	return false
+}
+
+// isUnsettled reports whether tasks of the job may start or run that the groups' counts do not show:
+// these counts may be older than the last change of the job's state.
+func (p *plan) isUnsettled(s *v1alpha1.JobStatus) bool {
+	for _, g := range p.Groups {
+		if g.Status.ObservedStateChanges < s.StateChanges {
+			return true
+		}
+	}
+	return len(p.Creating)+len(p.out.Create) > 0
 }
 
 // countTasks counts all tasks of the job. The tasks of a group without a status count as
@@ -255,6 +267,7 @@ func (p *plan) nextChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskco
 	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.isOverdue(s) {
 		return taskcounts.Change{To: to, Why: "it exceeded its activeDeadline", Reason: taskcounts.ReasonDeadline}
 	}
+	counts.IsUnsettled = p.isUnsettled(s)
 	to, why := lifecycle.JobAfterTasks(state, counts, p.maxFailedPercent(s, counts))
 	if to == state {
 		return taskcounts.Change{}
@@ -277,6 +290,7 @@ func (p *plan) maxFailedPercent(s *v1alpha1.JobStatus, counts lifecycle.Counts) 
 
 func (p *plan) applyChange(s *v1alpha1.JobStatus, c taskcounts.Change) {
 	s.State, s.Status, s.StatusDescription = string(c.To), string(c.To), c.StatusDescription()
+	s.StateChanges++
 	taskcounts.SetConditions(&s.Conditions, p.now, p.Job.Generation, c)
 	p.out.Changes = append(p.out.Changes, c)
 	p.out.Reasons = append(p.out.Reasons, s.StatusDescription)

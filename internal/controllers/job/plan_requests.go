@@ -20,7 +20,8 @@ func (p *plan) requestedChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) t
 	state := lifecycle.JobState(s.State)
 	if signal, pending := p.pendingRequeue(s); pending {
 		from := s.State
-		if state == lifecycle.JobRequeueing || state.CancelsTasks() && counts.ActiveCount() > 0 {
+		isStopping := counts.ActiveCount() > 0 || state == lifecycle.JobFailed && p.isUnsettled(s)
+		if state == lifecycle.JobRequeueing || state.CancelsTasks() && isStopping {
 			// Tasks that are still being stopped would end as canceled after the
 			// requeue, and would not be requeued.
 			return taskcounts.Change{}
@@ -48,7 +49,7 @@ func (p *plan) requestedChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) t
 func (p *plan) pendingRequeue(s *v1alpha1.JobStatus) (signal lifecycle.JobSignal, pending bool) {
 	r := p.Job.Spec.Requeue
 	switch {
-	case r == nil || r.Generation == 0 || s.Requeue != nil && r.Generation <= s.Requeue.Generation:
+	case !taskcounts.IsRequeueRequested(r, s.Requeue):
 		return "", false
 	case len(r.Tasks) > 0 || r.Scope == v1alpha1.RequeueFailed:
 		return lifecycle.JobRequeueSome, true

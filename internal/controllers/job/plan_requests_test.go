@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
@@ -27,6 +28,17 @@ func observedRequeue(generation, groups int64) func(*Input) {
 		w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: generation}}
 		for _, g := range w.Groups {
 			g.Status.ObservedRequeue = groups
+		}
+	}
+}
+
+// answered sets how often the state has changed, and the change that all tasks of the groups have
+// followed.
+func answered(changes, followed int64) func(*Input) {
+	return func(w *Input) {
+		w.Job.Status.StateChanges = changes
+		for _, g := range w.Groups {
+			g.Status.ObservedStateChanges = followed
 		}
 	}
 }
@@ -79,16 +91,25 @@ func TestPlan_DesiredStateAndRequeue(t *testing.T) {
 		wantRequeueAfter time.Duration
 		wantDelete       bool
 	}{
-		{name: "a job that waits is paused at once", in: newInput("pending", waits, desires("paused")), want: "pause-requested paused"},
+		{name: "a pause waits for tasks that may be about to start", in: newInput("pending", waits, desires("paused")), want: "pause-requested"},
+		{name: "a pause waits until the tasks of every group have followed", in: newInput("pause-requested", waits, answered(3, 3), desires("paused"), func(w *Input) { w.Groups["b"].Status.ObservedStateChanges = 2 })},
+		{name: "a pause waits for a group that is being created", in: newInput("pause-requested", waits, answered(3, 3), desires("paused"), func(w *Input) {
+			delete(w.Groups, "b")
+			w.Creating = map[string]bool{"j-b": true}
+		}), wantRequeueAfter: kit.ExpectationLifetime},
+		{name: "a job whose tasks have followed is paused", in: newInput("pause-requested", waits, answered(3, 3), desires("paused")), want: "paused"},
 		{name: "a job that runs pauses when its tasks have ended", in: newInput("running", runs, desires("paused")), want: "pause-requested"},
 		{name: "a job whose tasks have ended is paused", in: newInput("pause-requested", waits, desires("paused")), want: "paused"},
-		{name: "a job that is created paused starts nothing", in: newInput("under-construction", waits, desires("paused")), want: "pending pause-requested paused"},
+		{name: "a job that is created paused starts nothing", in: newInput("under-construction", waits, desires("paused")), want: "pending pause-requested"},
+		{name: "a job under construction is paused", in: newInput("under-construction", desires("paused")), want: "pause-requested"},
 		{name: "a paused job is resumed", in: newInput("paused", waits), want: "pending"},
 		{name: "a pause is canceled before it completes", in: newInput("pause-requested", runs), want: "pending running"},
-		{name: "a job that waits is canceled", in: newInput("pending", waits, desires("canceled")), want: "cancel-requested canceled"},
+		{name: "a cancel waits for tasks that may be about to start", in: newInput("pending", waits, desires("canceled")), want: "cancel-requested"},
+		{name: "a cancel waits for counts that are newer than it", in: newInput("cancel-requested", canceled, answered(3, 2), desires("canceled"))},
+		{name: "a job whose tasks have followed is canceled", in: newInput("cancel-requested", canceled, answered(3, 3), desires("canceled")), want: "canceled"},
 		{name: "a job that runs waits for its tasks", in: newInput("running", runs, desires("canceled")), want: "cancel-requested"},
-		{name: "a paused job is canceled", in: newInput("paused", waits, desires("canceled")), want: "cancel-requested canceled"},
-		{name: "a failed job that is canceled is canceled", in: newInput("failed", canceled, desires("canceled")), want: "cancel-requested canceled"},
+		{name: "a paused job is canceled", in: newInput("paused", waits, desires("canceled")), want: "cancel-requested"},
+		{name: "a failed job is canceled", in: newInput("failed", canceled, desires("canceled")), want: "cancel-requested"},
 		{name: "a completed job stays completed", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), desires("canceled"))},
 
 		{name: "a completed job is requeued", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, "")), want: "requeueing"},
@@ -98,6 +119,8 @@ func TestPlan_DesiredStateAndRequeue(t *testing.T) {
 		{name: "a requeue waits for every group", in: newInput("requeueing", waits, requeue(2, ""), observedRequeue(2, 1))},
 		{name: "a job whose tasks were requeued is pending", in: newInput("requeueing", waits, requeue(2, ""), observedRequeue(2, 2)), want: "pending"},
 		{name: "a requeue waits for tasks that are still being stopped", in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 3, RunningTasks: 1}), requeue(1, ""))},
+		{name: "a requeue of a failed job waits for counts that are newer than its failure", in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 5}), before(v1alpha1.TaskCounts{FailedTasks: 10}), answered(3, 2), requeue(1, ""), endedAgo(time.Hour), ttl(0))},
+		{name: "a requeue of a failed job follows when nothing runs", in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 5}), answered(3, 3), requeue(1, "")), want: "requeueing"},
 		{name: "a requeue waits for the one before it", in: newInput("requeueing", waits, observedRequeue(1, 0), requeue(2, ""))},
 		{name: "failed tasks that a requeue left alone do not fail the job again", in: newInput("pending", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(4)), want: "running"},
 		{name: "one more failure fails the job", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(3)), want: "failed"},
@@ -146,7 +169,7 @@ func TestPlan_ConditionsMatchState(t *testing.T) {
 			t.Errorf("%s: %+v", kind, c)
 		}
 	}
-	w := newInput("pending", groups(v1alpha1.TaskCounts{}), desires("paused"))
+	w := newInput("pause-requested", groups(v1alpha1.TaskCounts{}), desires("paused"))
 	w.Job.Status = *Plan(noon, DefaultTick, w).Status
 	is(&w.Job.Status, v1alpha1.ConditionSuspended, metav1.ConditionTrue, "Paused")
 	w.Job.Spec.DesiredState = ""

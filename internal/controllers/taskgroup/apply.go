@@ -184,11 +184,11 @@ func (c *Controller) createTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v
 	if err == nil {
 		return nil
 	}
-	c.expect.ObserveCreate(g.UID, name)
 	c.Binder.ReleaseRobot(g.Namespace, name)
 	if apierrors.IsAlreadyExists(err) {
 		return c.adoptTask(ctx, g, t)
 	}
+	c.expect.ObserveCreate(g.UID, name)
 	return fmt.Errorf("create task %s: %w", name, err)
 }
 
@@ -200,10 +200,18 @@ func (c *Controller) releaseRobots(g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task
 }
 
 // adoptTask handles a name that is taken. If the existing Task is ours, the create counts
-// as successful. Otherwise the new Task gets another name.
+// as successful, and the Task is expected until its event arrives. Otherwise the new Task gets
+// another name.
 func (c *Controller) adoptTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
 	existing := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: t.Name}}
-	if owned, err := kit.ReadExisting(ctx, c.Live, g, existing); err != nil || owned {
+	owned, err := kit.ReadExisting(ctx, c.Live, g, existing)
+	isSeen := false
+	c.counts.withGroup(g.UID, func(m *groupTasks) { isSeen = m.hasRecord(t.Name) })
+	if owned && err == nil && !isSeen {
+		return nil
+	}
+	c.expect.ObserveCreate(g.UID, t.Name)
+	if owned || err != nil {
 		return err
 	}
 	taken := t.Name

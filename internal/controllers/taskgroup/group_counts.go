@@ -286,6 +286,38 @@ func (m *groupTasks) requeuesLeft(r *v1alpha1.RequeueStatus) int {
 	return n
 }
 
+// countUnstopped counts the Tasks that may start later although the job, in this state, starts no
+// more. One that is being deleted never starts.
+func (m *groupTasks) countUnstopped(job lifecycle.JobState) int {
+	n := 0
+	if !job.PausesTasks() && !job.CancelsTasks() {
+		return n
+	}
+	for _, c := range m.records {
+		if !c.deleting && job.MayStart(c.state) {
+			n++
+		}
+	}
+	return n
+}
+
+// unfinishedTasks returns the names of the Tasks that have not ended.
+func (m *groupTasks) unfinishedTasks() []string {
+	var names []string
+	for name, c := range m.records {
+		if !c.state.IsTerminal() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// hasRecord reports whether an event has shown the Task.
+func (m *groupTasks) hasRecord(name string) bool {
+	_, has := m.records[name]
+	return has
+}
+
 // countStates returns the existing Tasks by state.
 func (m *groupTasks) countStates() lifecycle.Counts {
 	return lifecycle.Counts{Total: len(m.records), In: maps.Clone(m.stateCounts)}

@@ -16,6 +16,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
@@ -44,7 +45,42 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 	}
 	creating := c.expect.PendingCreates(g.UID)
 	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
+	if w.canAnswerJob() {
+		if err := c.refreshRecords(ctx, w); err != nil {
+			return nil, err
+		}
+		w = &Input{Group: w.Group, Job: w.Job, Fleet: w.Fleet}
+		c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
+	}
 	return w, nil
+}
+
+// refreshRecords reads the unfinished Tasks of the group, whose last events may not have arrived.
+//
+// For a pause or a cancel it reads them from the cache, after the Job: the task controller reads a
+// later version of one of them together with this state of the Job, and starts nothing. For a requeue
+// it reads past the cache, because the user may have requeued a failure that the cache does not show.
+func (c *Controller) refreshRecords(ctx context.Context, w *Input) error {
+	var names []string
+	c.counts.withGroup(w.Group.UID, func(m *groupTasks) { names = m.unfinishedTasks() })
+	from := client.Reader(c.Client)
+	if taskcounts.PendingRequeue(w.Job, w.Group) != nil {
+		from = c.Live
+	}
+	for _, name := range names {
+		var t v1alpha1.Task
+		err := from.Get(ctx, types.NamespacedName{Namespace: w.Group.Namespace, Name: name}, &t, client.UnsafeDisableDeepCopy)
+		if apierrors.IsNotFound(err) {
+			continue // the event of its deletion follows
+		}
+		if err != nil {
+			return fmt.Errorf("get task %s: %w", name, err)
+		}
+		if owner := owningGroup(&t); owner != nil && owner.UID == w.Group.UID {
+			c.counts.withGroup(w.Group.UID, func(m *groupTasks) { m.recordTask(c.Now(), &t) })
+		}
+	}
+	return nil
 }
 
 // getJob returns the Job that owns the group, and nil if it was deleted, even if there is
@@ -75,7 +111,7 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 		w.Members = m.selectMembers(apiconv.ReplicaCount(g), w.isSystem())
 	}
 	for name := range creating {
-		if _, seen := m.records[name]; !seen {
+		if !m.hasRecord(name) {
 			w.CreatingTasks++
 			if m.createdUnbound[name] {
 				w.UnboundTasks++
@@ -83,13 +119,14 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 		}
 	}
 	if w.Job != nil {
-		w.FailingRobots = m.robotsWithFailures(blocklistAfter(w.Job))
+		w.FailingRobots = m.robotsWithFailures(taskcounts.BlocklistAfter(w.Job))
 		if blocked := slices.Concat(w.FailingRobots, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStartsTasks() {
 			w.FailedOnBlocked = m.failedOnBlocked(blocked)
 		}
 		if r := taskcounts.PendingRequeue(w.Job, g); r != nil {
 			w.RequeuesLeft = m.requeuesLeft(r)
 		}
+		w.UnstoppedTasks = m.countUnstopped(lifecycle.JobState(w.Job.Status.State))
 	}
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
 	w.ReservationPending = m.requestedAt == m.reservationCount+1
@@ -130,17 +167,6 @@ func (m *groupTasks) selectMembers(count int, all bool) []Member {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-// defaultBlocklistAfter is the default of failurePolicy.blocklistAfter
-// (docs/reference/kinds/job.md).
-const defaultBlocklistAfter = 3
-
-func blocklistAfter(j *v1alpha1.Job) int {
-	if p := j.Spec.FailurePolicy; p != nil && p.BlocklistAfter != nil {
-		return int(*p.BlocklistAfter)
-	}
-	return defaultBlocklistAfter
 }
 
 // findGaps returns up to maxReplicasPerPlan replicas below top with missing Tasks.

@@ -62,6 +62,8 @@ type Input struct {
 	// FailedOnBlocked counts the Tasks that failed on blocked robots. They will be
 	// retried on other robots.
 	FailedOnBlocked int
+	// UnstoppedTasks counts the Tasks that have not followed the pause or the cancel of the job yet.
+	UnstoppedTasks int
 	// RequeuesLeft counts the Tasks that have not followed the job's requeue yet.
 	RequeuesLeft int
 	// ReservationPending is true if robots were requested and no more have been
@@ -195,12 +197,27 @@ type plan struct {
 func (p *plan) hasEnded() bool {
 	s := p.Group.Status
 	left := !p.isSystem() && slices.ContainsFunc(p.Members, func(m Member) bool { return m.Index >= p.replicaCount() })
-	return s.CompletedAt != nil && p.pendingRequeue() == nil && !p.isNewGeneration() && !left &&
+	return s.CompletedAt != nil && p.pendingRequeue() == nil && !p.isNewGeneration() && !left && !p.owesAnswer() &&
 		p.Tasks.TerminalCount() == p.Tasks.Total && p.FailedOnBlocked == 0
 }
 
 // isNewGeneration reports whether the spec changed since the last status write.
 func (p *plan) isNewGeneration() bool { return p.Group.Status.ObservedGeneration != p.Group.Generation }
+
+// owesAnswer reports whether the job waits until the group's tasks have followed its state.
+func (w *Input) owesAnswer() bool {
+	return w.Job != nil && taskcounts.AwaitsTasks(w.Job) && w.Group.Status.ObservedStateChanges < w.Job.Status.StateChanges
+}
+
+// canAnswerJob reports whether the tasks have followed a pause, a cancel or a requeue for which the
+// job waits.
+func (w *Input) canAnswerJob() bool {
+	if w.Job == nil || w.CreatingTasks > 0 {
+		return false
+	}
+	isRequeued := taskcounts.PendingRequeue(w.Job, w.Group) != nil && w.RequeuesLeft == 0
+	return isRequeued || w.owesAnswer() && w.UnstoppedTasks == 0
+}
 
 // isSystem reports whether the group has one replica on each matching robot.
 func (w *Input) isSystem() bool { return w.Job != nil && w.Job.Spec.Type == v1alpha1.JobTypeSystem }

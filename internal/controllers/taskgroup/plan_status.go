@@ -17,7 +17,7 @@ import (
 // Replicas from canceledFrom on count as canceled. A Task that is being created counts as
 // pending.
 func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
-	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning()}
+	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning(), IsUnsettled: p.isUnsettled()}
 	for state, n := range p.Tasks.In {
 		c.AddTasks(state, n)
 	}
@@ -38,6 +38,13 @@ func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
 		c.AddTasks(lifecycle.TaskCanceled, min(max(never, 0), absent))
 	}
 	return c
+}
+
+// isUnsettled reports whether Tasks may start, or run, that the counts do not show as active: they
+// have not followed the job yet, or are surplus.
+func (p *plan) isUnsettled() bool {
+	isRunning := func(m Member) bool { return p.canBeRunning(m.State) }
+	return p.CreatingTasks+p.UnstoppedTasks > 0 || slices.ContainsFunc(p.leaving, isRunning)
 }
 
 // planStatus sets the status to write, if it changed and is due.
@@ -80,9 +87,20 @@ func (p *plan) statusSteps() []statusStep {
 		p.finishRequeue, // before reopenGroup, which leaves a pending requeue alone
 		p.reopenGroup,   // before advanceState, which continues from the reopened state
 		p.advanceState,
+		p.answerJob,
 		p.setReplicaFailure, // after all changes of the state, which write the description
 		p.setTimes,          // last: the end is dated by the final state
 	}
+}
+
+// answerJob records that the counts are newer than the job's last change of state, and that none of
+// the Tasks can start before the next one.
+func (p *plan) answerJob(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	if !p.owesAnswer() || counts.IsUnsettled {
+		return false
+	}
+	s.ObservedStateChanges = p.Job.Status.StateChanges
+	return true
 }
 
 // setTimes records the start and the end of the group.

@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -437,7 +438,7 @@ func TestPlan_BlocksAtExactCount(t *testing.T) {
 	ta.withGroup("g", func(m *groupTasks) {
 		for i, want := range []int{0, 0, 1} {
 			m.recordTask(noon, task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
-			if got := len(m.robotsWithFailures(blocklistAfter(&v1alpha1.Job{}))); got != want {
+			if got := len(m.robotsWithFailures(taskcounts.BlocklistAfter(&v1alpha1.Job{}))); got != want {
 				t.Errorf("after %d tasks %d robots are blocked", i+1, got)
 			}
 		}

@@ -122,8 +122,8 @@ func TestJobAction_AfterAnActionThatIsNotObserved(t *testing.T) {
 		{"a requeue that the manager will reject does not block others", inState("running", requeues(1, "all")), Pause.Apply, "pause requested", "paused"},
 		{"a requeue does not revert a cancel", inState("running", desires("canceled")), NewRequeue(robotv1.Requeue{Scope: "failed"}),
 			"job demo is cancel-requested; allowed actions: none until its next state", "canceled"},
-		{"a job under construction with desired state paused cannot be resumed yet", inState("under-construction", desires("paused")), Resume.Apply,
-			"job demo is under-construction; allowed actions: cancel", "paused"},
+		{"a job under construction is paused", inState("under-construction"), Pause.Apply, "pause requested", "paused"},
+		{"a job that was created paused can be resumed at once", inState("under-construction", desires("paused")), Resume.Apply, "resume requested", "running"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			message, err := row.action(row.in)

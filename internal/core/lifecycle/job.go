@@ -61,6 +61,12 @@ func (s JobState) CancelsTasks() bool {
 	return s == JobCancelRequested || s == JobCanceled || s == JobFailed
 }
 
+// MayStart reports whether a task in state t may start later although its job, in state s, starts no
+// more tasks: it has not been paused or canceled yet.
+func (s JobState) MayStart(t TaskState) bool {
+	return t.IsPlaceable() && (s.PausesTasks() || s.CancelsTasks()) || t == TaskPaused && s.CancelsTasks()
+}
+
 // JobSignal is a reason for a job to change its state: an action of the user, or a change of its
 // tasks or the time.
 type JobSignal string
@@ -104,6 +110,7 @@ var JobSignals = []JobSignal{
 var jobTable = table[JobState, JobSignal]{
 	JobUnderConstruction: {
 		JobConstructed: JobPending,
+		JobPause:       JobPauseRequested,
 		JobCancel:      JobCancelRequested,
 	},
 	JobPending: {
@@ -180,6 +187,9 @@ type Counts struct {
 	// KeepsOpen is true if the end of these tasks does not end the job, because they are kept
 	// running or more may be created. Too many failures still end it.
 	KeepsOpen bool
+	// IsUnsettled is true if tasks may start, or run, that are not counted as active: they have not
+	// followed the last action on the job yet.
+	IsUnsettled bool
 }
 
 // AddTask counts one task in state s. The empty state counts as pending.
@@ -213,6 +223,9 @@ func (c Counts) TerminalCount() int { return c.SumOf(TaskCompleted, TaskFailed, 
 func (c Counts) ActiveCount() int {
 	return c.SumOf(TaskDispatching, TaskRunning, TaskUnknown, TaskExited)
 }
+
+// IsSettled reports whether no task is on a robot, and none can start before the next action.
+func (c Counts) IsSettled() bool { return c.ActiveCount() == 0 && !c.IsUnsettled }
 
 // PendingCount returns the number of tasks that wait: not created yet, pending or soft-failed.
 func (c Counts) PendingCount() int {
@@ -249,7 +262,7 @@ func (c Counts) jobSignals(maxFailedPercent int) []signalWithReason {
 	// before they run.
 	add(ended && canceled > 0 && c.In[TaskCompleted] == 0, JobTasksCanceled, "its tasks were canceled")
 	add(ended, JobTasksEnded, c.endedReason())
-	add(c.ActiveCount() == 0, JobSettled, "no task is running")
+	add(c.IsSettled(), JobSettled, "no task is running")
 	add(c.ActiveCount()+c.SumOf(TaskSoftFailed, TaskCompleted, TaskFailed) > 0, JobStarted, "a task has started")
 	return all
 }
@@ -287,7 +300,7 @@ func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState,
 	switch {
 	case s.IsTerminal():
 		return s, ""
-	case isCanceled && c.ActiveCount() == 0 && (c.KeepsOpen || c.In[TaskCompleted] < c.Total):
+	case isCanceled && c.IsSettled() && (c.KeepsOpen || c.In[TaskCompleted] < c.Total):
 		return JobCanceled, "the job was canceled"
 	case s == JobPaused && !job.PausesTasks():
 		return JobPending, "the job was resumed"
@@ -296,9 +309,9 @@ func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState,
 		return to, why
 	}
 	switch {
-	case c.KeepsOpen && job == JobFailed && c.ActiveCount() == 0:
+	case c.KeepsOpen && job == JobFailed && c.IsSettled():
 		return JobCanceled, "the job failed" // the end of its tasks does not end the group
-	case s != JobPaused && job.PausesTasks() && c.ActiveCount() == 0:
+	case s != JobPaused && job.PausesTasks() && c.IsSettled():
 		return JobPaused, "the job is paused"
 	}
 	return s, ""

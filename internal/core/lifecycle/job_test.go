@@ -95,6 +95,7 @@ var jobEdges = []struct {
 	to   JobState
 }{
 	{JobUnderConstruction, JobConstructed, JobPending},
+	{JobUnderConstruction, JobPause, JobPauseRequested},
 	{JobUnderConstruction, JobCancel, JobCancelRequested},
 	{JobPending, JobPause, JobPauseRequested},
 	{JobPending, JobCancel, JobCancelRequested},
@@ -160,7 +161,7 @@ func TestStepJob_EveryStateAndSignal(t *testing.T) {
 // The actions that each state accepts, as docs/reference/kinds/job.md lists them.
 func TestJobActions_OnlyAcceptedOnes(t *testing.T) {
 	legal := map[JobSignal][]JobState{
-		JobPause:       {JobPending, JobRunning},
+		JobPause:       {JobUnderConstruction, JobPending, JobRunning},
 		JobResume:      {JobPauseRequested, JobPaused},
 		JobCancel:      {JobUnderConstruction, JobPending, JobRunning, JobPauseRequested, JobPaused, JobFailed},
 		JobRequeue:     {JobPaused, JobCanceled, JobCompleted, JobFailed},
@@ -194,6 +195,8 @@ func TestGroupAfterTasks(t *testing.T) {
 		{"a task runs: running", JobPending, JobRunning, tasks(3, some(TaskRunning, 1)), JobRunning},
 		{"its own share of failures counts", JobRunning, JobRunning, tasks(5, some(TaskFailed, 1)), JobFailed},
 		{"the job pauses and a task runs: stays running", JobRunning, JobPauseRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"the job pauses and a task may be about to start: stays running", JobRunning, JobPauseRequested, Counts{Total: 3, IsUnsettled: true}, JobRunning},
+		{"the job is canceled and a task may be about to start: not yet", JobPending, JobCancelRequested, Counts{Total: 3, IsUnsettled: true}, JobPending},
 		{"the job pauses and nothing runs: paused", JobRunning, JobPauseRequested, tasks(3, some(TaskPaused, 3)), JobPaused},
 		{"the job is paused: stays paused", JobPaused, JobPaused, tasks(3, some(TaskPaused, 3)), JobPaused},
 		{"the job was resumed: pending", JobPaused, JobPending, tasks(3, some(TaskPaused, 3)), JobPending},

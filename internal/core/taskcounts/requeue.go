@@ -14,6 +14,25 @@ func CanStartTasks(j *v1alpha1.Job) bool {
 	return lifecycle.JobState(j.Status.State).StartsTasks() && (desired == "" || desired == v1alpha1.DesiredRunning)
 }
 
+// AwaitsTasks reports whether the next state of the job depends on counts that its groups computed
+// after all of their tasks had followed its current state: it is being paused or canceled, or has
+// failed and is to be requeued.
+func AwaitsTasks(j *v1alpha1.Job) bool {
+	switch lifecycle.JobState(j.Status.State) {
+	case lifecycle.JobPauseRequested, lifecycle.JobCancelRequested:
+		return true
+	case lifecycle.JobFailed:
+		return IsRequeueRequested(j.Spec.Requeue, j.Status.Requeue)
+	default:
+		return false
+	}
+}
+
+// IsRequeueRequested reports whether the requeue of a job's spec was not applied or rejected yet.
+func IsRequeueRequested(wanted *v1alpha1.Requeue, applied *v1alpha1.RequeueStatus) bool {
+	return wanted != nil && wanted.Generation != 0 && (applied == nil || wanted.Generation > applied.Generation)
+}
+
 // PendingRequeue returns the requeue of the job that the tasks of the group must still follow, or
 // nil. The group is nil for a task without one.
 //
