@@ -25,7 +25,8 @@ type actionOptions struct {
 func pauseCommand(d *deps) *cobra.Command {
 	o := &actionOptions{action: actions.Pause}
 	cmd := o.newCommand(d, "Pause Jobs; running tasks continue", `Requests that no more tasks of the Jobs start. Running tasks continue to their end,
-and then the Job is paused. A Job that is pending or running can be paused.`)
+and then the Job is paused. A Job that is under construction, pending or running can be
+paused.`)
 	cmd.Example = "  " + d.program + " job pause demo\n  " + d.program + " job pause --wait --wait-timeout 10m demo other"
 	o.addWaitFlags(cmd)
 	return cmd
