@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -22,56 +23,90 @@ import (
 
 // planJob runs the job controller once.
 func (m *model) planJob() {
-	if !m.api {
+	seen := m.cache.job
+	if !m.api || seen == nil {
 		return
 	}
-	actions := job.Plan(m.now, time.Millisecond, job.Input{Job: m.job.DeepCopy(), Groups: m.groups})
+	actions := job.Plan(m.now, time.Millisecond, job.Input{Job: seen.DeepCopy(), Groups: m.cache.groups, Creating: m.groupsBeingCreated()})
 	for _, g := range actions.Create {
 		if m.managerCrashes("create " + g.Name) {
 			return
 		}
-		g.UID, g.ResourceVersion = types.UID("uid-"+g.Name), m.nextVersion()
-		m.groups[g.Spec.GroupName] = g
+		g.UID = types.UID("uid-" + g.Name)
+		m.storeGroup(g)
 	}
-	if actions.Status != nil {
-		m.record("job: %s -> %s", m.job.Status.State, actions.Status.State)
-		m.job.Status = *actions.Status
+	if actions.Status != nil && m.job.ResourceVersion == seen.ResourceVersion {
+		m.record("job: %s -> %s", seen.Status.State, actions.Status.State)
+		next := seen.DeepCopy()
+		next.Status = *actions.Status
+		m.storeJob(next)
 	}
 }
 
+// groupsBeingCreated returns the names of the groups that the cache does not show yet.
+func (m *model) groupsBeingCreated() map[string]bool {
+	names := map[string]bool{}
+	for name, g := range m.groups {
+		if m.cache.groups[name] == nil {
+			names[g.Name] = true
+		}
+	}
+	return names
+}
+
 // planGroup runs the taskgroup controller once.
-func (m *model) planGroup(g *robotv1.TaskGroup) {
+func (m *model) planGroup(seen *robotv1.TaskGroup) {
 	if !m.api {
 		return
 	}
-	actions := taskgroup.Plan(m.now, taskgroup.Config{}.WithDefaults(), m.groupInput(g))
+	actions := taskgroup.Plan(m.now, taskgroup.Config{}.WithDefaults(), m.groupInput(seen))
 	for _, r := range slices.Concat(actions.Complete, actions.Reserve) {
 		for _, def := range r.Tasks {
 			if m.managerCrashes("create a task of replica " + strconv.Itoa(r.Index)) {
 				return
 			}
-			m.createTask(g, r.Index, def)
+			m.createTask(seen, r.Index, def)
 		}
 	}
-	if actions.Status != nil {
-		g.Status = *actions.Status
+	if actions.Status != nil && m.groups[seen.Spec.GroupName].ResourceVersion == seen.ResourceVersion {
+		next := seen.DeepCopy()
+		next.Status = *actions.Status
+		m.storeGroup(next)
 	}
 }
 
+// groupInput returns what the taskgroup controller observes. Before it answers a requeue, it reads past
+// the cache.
 func (m *model) groupInput(g *robotv1.TaskGroup) taskgroup.Input {
-	w := taskgroup.Input{Group: g.DeepCopy(), Job: m.job}
+	w := m.groupInputFrom(m.cache.tasks, g)
+	if taskcounts.PendingRequeue(w.Job, g) != nil && w.RequeuesLeft == 0 && w.CreatingTasks == 0 {
+		return m.groupInputFrom(m.tasks, g)
+	}
+	return w
+}
+
+func (m *model) groupInputFrom(tasks map[string]*robotv1.Task, g *robotv1.TaskGroup) taskgroup.Input {
+	w := taskgroup.Input{Group: g.DeepCopy(), Job: m.cache.job}
+	jobState := lifecycle.JobState(w.Job.Status.State)
 	failures := map[string]int{}
 	for _, name := range m.taskNames() {
-		t := m.tasks[name]
+		w.NextIndex = max(w.NextIndex, replicaIndex(m.tasks[name])+1)
+		t := tasks[name]
+		if t == nil {
+			w.CreatingTasks++
+			continue
+		}
 		state := lifecycle.TaskState(t.Status.State).OrPending()
 		w.Tasks.Total++
 		w.Tasks.AddTasks(state, 1)
-		w.NextIndex = max(w.NextIndex, replicaIndex(t)+1)
+		if jobState.MayStart(state) {
+			w.UnstoppedTasks++
+		}
 		for _, r := range t.Status.FailedRobots {
 			failures[r]++
 		}
 		hasNoFailures := len(t.Status.FailedRobots) == 0
-		if r := taskcounts.PendingRequeue(m.job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !hasNoFailures) {
+		if r := taskcounts.PendingRequeue(w.Job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !hasNoFailures) {
 			w.RequeuesLeft++
 		}
 	}
@@ -92,14 +127,14 @@ func (m *model) groupInput(g *robotv1.TaskGroup) taskgroup.Input {
 			w.IncompleteReplicas = append(w.IncompleteReplicas, r)
 		}
 	}
-	if lifecycle.JobState(m.job.Status.State).StartsTasks() {
+	if jobState.StartsTasks() {
 		w.FailedOnBlocked = m.countFailedOnBlocked(slices.Concat(w.FailingRobots, g.Status.BlockedRobots))
 	}
 	return w
 }
 
 func (m *model) countFailedOnBlocked(blocked []string) (n int) {
-	for _, t := range m.tasks {
+	for _, t := range m.cache.tasks {
 		failed := lifecycle.TaskState(t.Status.State) == lifecycle.TaskFailed
 		if failed && slices.ContainsFunc(t.Status.FailedRobots, func(r string) bool { return slices.Contains(blocked, r) }) {
 			n++
@@ -143,8 +178,8 @@ type draft struct {
 // planTask runs the planner of the task controller. The caller writes its result with applyDraft, at
 // once or later.
 func (m *model) planTask(name string) draft {
-	t := m.tasks[name]
-	w := task.Input{Task: t.DeepCopy(), Job: m.job, Group: m.groups["g"], MayExplain: true, RecoveryTime: m.offlineAfter / 5}
+	t := m.cache.tasks[name]
+	w := task.Input{Task: t.DeepCopy(), Job: m.cache.job, Group: m.cache.groups["g"], MayExplain: true, RecoveryTime: m.offlineAfter / 5}
 	state := lifecycle.TaskState(t.Status.State).OrPending()
 	at := t.Spec.TargetRobot
 	if state.IsActive() {
@@ -164,7 +199,7 @@ func (m *model) planTask(name string) draft {
 	if w.ReservedRobot != "" {
 		at = w.ReservedRobot
 	}
-	for _, s := range m.siblings(t) {
+	for _, s := range m.siblingsIn(m.cache.tasks, t) {
 		w.Siblings = append(w.Siblings, *s.DeepCopy())
 		if state.IsTerminal() && lifecycle.TaskState(s.Status.State).IsPlaceable() && w.PendingReplicaRobot == "" {
 			w.PendingReplicaRobot, _ = m.placeTask(s)
@@ -199,12 +234,14 @@ func (m *model) evictionReason(t *robotv1.Task, at string) string {
 }
 
 // siblings returns the other tasks of a replica whose tasks wait for each other.
-func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) {
+func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) { return m.siblingsIn(m.tasks, t) }
+
+func (m *model) siblingsIn(tasks map[string]*robotv1.Task, t *robotv1.Task) (all []*robotv1.Task) {
 	if !m.groups["g"].Spec.HasStages() {
 		return nil
 	}
-	for _, name := range m.taskNames() {
-		if s := m.tasks[name]; s.Name != t.Name && replicaIndex(s) == replicaIndex(t) {
+	for _, name := range slices.Sorted(maps.Keys(tasks)) {
+		if s := tasks[name]; s.Name != t.Name && replicaIndex(s) == replicaIndex(t) {
 			all = append(all, s)
 		}
 	}
@@ -242,7 +279,7 @@ func (m *model) placeTask(t *robotv1.Task) (robot string, rejected *placement.Di
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 		d.Failed = append(d.Failed, o.Robot)
 	}
-	d.Rules = &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots}
+	d.Rules = &placement.Rules{Blocked: m.cache.groups["g"].Status.BlockedRobots}
 	m.constrainToSiblings(t, &d)
 	decided := placement.Decide(placement.Snapshot{Robots: m.placementRobots(), Demands: []placement.Demand{d}})
 	for _, b := range decided.Bind {
@@ -268,7 +305,7 @@ func (m *model) hasCapableRobot(t *robotv1.Task) bool {
 	}
 	d := placement.Demand{
 		Tasks: []placement.Task{apiconv.TaskOf(t)}, Failed: failed,
-		Rules: &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots},
+		Rules: &placement.Rules{Blocked: m.cache.groups["g"].Status.BlockedRobots},
 	}
 	return placement.CanAnyRun(&d, m.placementRobots())
 }

@@ -32,6 +32,12 @@ type model struct {
 	groups  map[string]*robotv1.TaskGroup
 	tasks   map[string]*robotv1.Task
 	robots  map[string]*robotv1.Robot
+	// toRequeue holds the tasks that the last requeue by the user, with generation requeued, included
+	// and that were not pending since then.
+	toRequeue map[string]bool
+	requeued  int64
+	// cache is the manager's view of job, groups and tasks.
+	cache *modelCache
 	// api is set while the API server is up.
 	api             bool
 	offlineAfter    time.Duration
@@ -97,10 +103,10 @@ func newModel(t *rapid.T) *model {
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
-		done: map[string]bool{}, replicaRobots: map[int]string{},
+		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(),
 	}
 	m.contacts, m.heartbeats.Uptime = task.NewContacts(m.uptime), m.uptime
-	m.job = drawJob(t)
+	m.storeJob(drawJob(t))
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
 		id := fmt.Sprintf("r%d", i+1)
 		m.robots[id] = newRobot(namespace, id, nil, robotState{})
@@ -160,7 +166,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 func (m *model) runEvent() {
 	events := map[string]func(){
 		"job":                    m.planJob,
-		"group":                  func() { m.forEachGroup(m.groups, m.planGroup) },
+		"group":                  func() { m.forEachGroup(m.cache.groups, m.planGroup) },
 		"task":                   func() { m.withOneTask(func(n string) { m.applyDraft(m.planTask(n)) }) },
 		"task late":              func() { m.withOneTask(func(n string) { m.drafts = append(m.drafts, m.planTask(n)) }) },
 		"write late":             m.applyOldestDraft,
@@ -181,6 +187,7 @@ func (m *model) runEvent() {
 		"silence":                func() { m.withOneRobot(m.silence) },
 		"disconnect for minutes": func() { m.withOneRobot(m.disconnectForMinutes) },
 		"cancel and requeue":     m.cancelAndRequeue,
+		"lag":                    func() { m.cache.lags = !m.cache.lags },
 	}
 	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
@@ -188,11 +195,18 @@ func (m *model) runEvent() {
 	if !m.api || !m.server.up { // an outage lasts, but not most of the time
 		names = append(names, "api", "api", "api", "server", "server", "server")
 	}
+	if m.cache.lags {
+		events["deliver"] = m.deliverSome
+		names = append(names, "deliver", "deliver", "deliver", "lag")
+	} else {
+		m.cache.deliverAll()
+	}
 	events[rapid.SampledFrom(names).Draw(m.t, "event")]()
 }
 
 // checkInvariants checks what must hold after any order of events.
 func (m *model) checkInvariants() {
+	m.checkCanceled()
 	if m.job.Spec.Disconnect.StopOnRobotAfter == nil {
 		return
 	}
@@ -251,6 +265,7 @@ func (m *model) managerCrashes(before string) bool {
 	}
 	m.record("the manager crashes before it can %s", before)
 	m.drafts, m.lastOnlineSince = nil, time.Time{}
+	m.cache.deliverAll()
 	m.lastOnlineSince = m.onlineSince()
 	return true
 }
@@ -284,7 +299,7 @@ func (m *model) pick(what string, from ...string) string {
 }
 
 func (m *model) withOneTask(do func(name string)) {
-	if names := m.taskNames(); len(names) > 0 {
+	if names := slices.Sorted(maps.Keys(m.cache.tasks)); len(names) > 0 {
 		do(m.pick("task", names...))
 	}
 }
@@ -298,7 +313,7 @@ func (m *model) forEachGroup(groups map[string]*robotv1.TaskGroup, do func(*robo
 }
 
 func (m *model) planTasks() {
-	for _, name := range m.taskNames() {
+	for _, name := range slices.Sorted(maps.Keys(m.cache.tasks)) {
 		m.applyDraft(m.planTask(name))
 	}
 }
@@ -404,7 +419,8 @@ func (m *model) silence(r *modelRobot) {
 }
 
 // maySettleSilent reports whether the job ends although a robot stays silent: its tasks can be
-// replaced, no other robot has failed them, and none has to follow a task of its replica.
+// replaced, no other robot has failed them, none has to follow a task of its replica, and it repeats no
+// report, which the server takes for an answer.
 func (m *model) maySettleSilent(r *modelRobot) bool {
 	d, def := m.job.Spec.Disconnect, m.job.Spec.TaskGroups[0]
 	for _, t := range m.tasks {
@@ -412,12 +428,13 @@ func (m *model) maySettleSilent(r *modelRobot) bool {
 			return false
 		}
 	}
-	return len(r.live) == 0 && d.StopOnRobotAfter == nil && (d.Replace == nil || *d.Replace) && def.Tasks[0].Timeout == nil && !def.HasStages()
+	return len(r.live)+len(r.unacked) == 0 && d.StopOnRobotAfter == nil && (d.Replace == nil || *d.Replace) && def.Tasks[0].Timeout == nil && !def.HasStages()
 }
 
 // cancelAndRequeue cancels the job and requeues it, as an operator would.
 func (m *model) cancelAndRequeue() {
-	if m.job.Spec.DesiredState = robotv1.DesiredCanceled; !m.api {
+	m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredCanceled })
+	if !m.api {
 		return
 	}
 	m.settle()
@@ -449,15 +466,15 @@ func (m *model) requestAction() {
 	if !m.api {
 		return
 	}
-	spec, state := &m.job.Spec, lifecycle.JobState(m.job.Status.State)
+	state := lifecycle.JobState(m.job.Status.State)
 	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobActions(state), g) }
 	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
 	case action == "pause" && legal(lifecycle.JobPause):
-		spec.DesiredState = robotv1.DesiredPaused
+		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredPaused })
 	case action == "resume" && legal(lifecycle.JobResume):
-		spec.DesiredState = robotv1.DesiredRunning
+		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredRunning })
 	case action == "cancel" && legal(lifecycle.JobCancel):
-		spec.DesiredState = robotv1.DesiredCanceled
+		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredCanceled })
 	case action == "requeue" && legal(lifecycle.JobRequeue):
 		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueAll})
 	case action == "requeue failed" && legal(lifecycle.JobRequeueSome):
@@ -483,14 +500,18 @@ func (m *model) requeue(action robotv1.Requeue) {
 	if r := m.job.Spec.Requeue; r != nil {
 		action.Generation = r.Generation + 1
 	}
-	m.job.Spec.Requeue = &action
-	m.job.Spec.DesiredState = robotv1.DesiredRunning
+	m.recordRequeue(&action)
+	m.updateJobSpec(func(s *robotv1.JobSpec) { s.Requeue, s.DesiredState = &action, robotv1.DesiredRunning })
 }
 
 // storeTask stores a Task and adds it to the server's watch.
 func (m *model) storeTask(t *robotv1.Task) *robotv1.Task {
 	t.ResourceVersion = m.nextVersion()
 	m.tasks[t.Name] = t
+	if lifecycle.TaskState(t.Status.State).OrPending() == lifecycle.TaskPending {
+		delete(m.toRequeue, t.Name)
+	}
+	m.cache.add("task", func() { m.cache.tasks[t.Name] = t })
 	m.server.changes = append(m.server.changes, t)
 	return t
 }
@@ -557,7 +578,7 @@ func (m *model) settleWithoutFailures() {
 		}
 	}
 	if m.job.Spec.DesiredState == robotv1.DesiredPaused {
-		m.job.Spec.DesiredState = robotv1.DesiredRunning
+		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredRunning })
 	}
 	for range 1000 {
 		m.settle()
@@ -579,9 +600,10 @@ func (m *model) settle() {
 	for len(m.drafts) > 0 {
 		m.applyOldestDraft()
 	}
-	m.planJob()
-	m.forEachGroup(m.groups, m.planGroup)
-	m.planTasks()
+	for _, plan := range m.drawOrder(m.planJob, func() { m.forEachGroup(m.cache.groups, m.planGroup) }, m.planTasks) {
+		m.cache.deliverAll()
+		plan()
+	}
 	for len(m.server.changes) > 0 && m.api {
 		m.server.deliver()
 	}
@@ -600,6 +622,18 @@ func (m *model) settle() {
 	for len(m.uplink) > 0 && m.server.up {
 		m.deliverToServer()
 	}
+}
+
+// drawOrder returns the controllers in the order in which they run.
+func (m *model) drawOrder(controllers ...func()) []func() {
+	if m.failuresOff {
+		return controllers
+	}
+	for i := range controllers {
+		j := rapid.IntRange(i, len(controllers)-1).Draw(m.t, "next controller")
+		controllers[i], controllers[j] = controllers[j], controllers[i]
+	}
+	return controllers
 }
 
 func (m *model) isSettled() bool {
