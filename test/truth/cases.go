@@ -1,4 +1,7 @@
 package main
 
 // cases are all cases, each in a file of its own.
-var cases = []truthCase{}
+var cases = []truthCase{
+	{"canceled_while_running", runCanceledWhileRunning},
+	{"blocked_after_exact", runBlockedAfterExact},
+}
