@@ -92,8 +92,8 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	}
 }
 
-// observeFailures stores on which robots a Task failed, and blocks them if that is one too many. It
-// is called before the room of the failed attempt is released.
+// observeFailures stores on which robots a Task failed, and blocks those that have reached
+// blocklistAfter. It is called before the room of the failed attempt is released.
 func (c *clusterState) observeFailures(t *v1alpha1.Task) {
 	if c.failures.observeTask(t) {
 		c.dirty.set()

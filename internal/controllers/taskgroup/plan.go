@@ -212,11 +212,8 @@ func (w *Input) owesAnswer() bool {
 // canAnswerJob reports whether the tasks have followed a pause, a cancel or a requeue for which the
 // job waits.
 func (w *Input) canAnswerJob() bool {
-	if w.Job == nil || w.CreatingTasks > 0 {
-		return false
-	}
-	isRequeued := taskcounts.PendingRequeue(w.Job, w.Group) != nil && w.RequeuesLeft == 0
-	return isRequeued || w.owesAnswer() && w.UnstoppedTasks == 0
+	isRequeued := w.Job != nil && taskcounts.PendingRequeue(w.Job, w.Group) != nil && w.RequeuesLeft == 0
+	return isRequeued || w.owesAnswer() && w.CreatingTasks+w.UnstoppedTasks == 0
 }
 
 // isSystem reports whether the group has one replica on each matching robot.

@@ -79,7 +79,7 @@ func (m *model) planGroup(seen *robotv1.TaskGroup) {
 // the cache.
 func (m *model) groupInput(g *robotv1.TaskGroup) taskgroup.Input {
 	w := m.groupInputFrom(m.cache.tasks, g)
-	if taskcounts.PendingRequeue(w.Job, g) != nil && w.RequeuesLeft == 0 && w.CreatingTasks == 0 {
+	if taskcounts.PendingRequeue(w.Job, g) != nil && w.RequeuesLeft == 0 {
 		return m.groupInputFrom(m.tasks, g)
 	}
 	return w
