@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,14 +30,35 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
-// addConsole adds the web console.
-func (s *system) addConsole() error {
+// addConsole adds the web console. It is created when it starts, because only then the broker, which
+// starts before it, has its URL.
+func (s *system) addConsole() {
 	if !s.opts.includesPart(partConsole) {
-		return nil
+		return
 	}
+	var started atomic.Pointer[console.Console]
+	run := func(ctx context.Context) error {
+		c, err := s.newConsole()
+		if err != nil {
+			return err
+		}
+		started.Store(c)
+		return c.Run(ctx)
+	}
+	ready := func(ctx context.Context) error {
+		if c := started.Load(); c != nil {
+			return c.Ready(ctx)
+		}
+		return errors.New("it has not started yet")
+	}
+	s.group.Add("console", component.NewBackground(run, ready))
+}
+
+// newConsole creates the console. The broker must have started.
+func (s *system) newConsole() (*console.Console, error) {
 	key := s.dir.Join("pki", "console-session.key")
 	if err := createSessionKey(key); err != nil {
-		return fmt.Errorf("console: %w", err)
+		return nil, err
 	}
 	cfg := console.Config{
 		Listener: s.console, SessionKeyFile: key, Archive: s.opts.archiveAddress(), Codes: &s.codes, Metrics: metrics.Registry,
@@ -45,12 +67,7 @@ func (s *system) addConsole() error {
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
 	}
-	c, err := console.New(actAs(consoleAccount, s.client), cfg, logr.FromSlogHandler(s.log.Handler()).WithName("console"))
-	if err != nil {
-		return fmt.Errorf("console: %w", err)
-	}
-	s.group.Add("console", component.NewBackground(c.Run, c.Ready))
-	return nil
+	return console.New(actAs(consoleAccount, s.client), cfg, logr.FromSlogHandler(s.log.Handler()).WithName("console"))
 }
 
 // createSessionKey creates the key of sessions unless the file exists, so that they survive a restart.

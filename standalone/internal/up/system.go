@@ -76,7 +76,8 @@ func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, err
 		return nil, err
 	}
 	s.addManager()
-	return s, errors.Join(s.addConsole(), s.addNode(), s.addRobots())
+	s.addConsole()
+	return s, errors.Join(s.addNode(), s.addRobots())
 }
 
 // openPorts opens or checks all ports before anything starts, and reports all that are in use.
