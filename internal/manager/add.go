@@ -150,20 +150,8 @@ func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
 		return nil, err
 	}
 	program.AddAdvice(mgr, archiver.Name, func(ctx context.Context) (string, error) { return "", store.Check(ctx) })
-	return store, mgr.Add(closing{store})
+	return store, program.AddCloser(mgr, store)
 }
-
-// closing closes the archive when the manager stops, on the leader and on standbys.
-type closing struct{ *archive.Store }
-
-// Start blocks until ctx ends, then closes the archive.
-func (c closing) Start(ctx context.Context) error {
-	<-ctx.Done()
-	return c.Close()
-}
-
-// NeedLeaderElection returns false: a standby closes the archive, too.
-func (closing) NeedLeaderElection() bool { return false }
 
 // settleShare sets the time that robots get to reconnect after an outage of all of them:
 // OfflineAfter divided by settleShare. By default that is one minute, enough for two heartbeats.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
@@ -9,6 +8,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/server/historyapi"
 )
 
@@ -25,17 +25,5 @@ func addHistory(mgr ctrl.Manager, mux *http.ServeMux, address string) error {
 		return fmt.Errorf("--archive: %w", err)
 	}
 	h.Archive = store
-	return mgr.Add(closing{store})
+	return program.AddCloser(mgr, store)
 }
-
-// closing closes the archive when the server stops, on the leader and on standbys.
-type closing struct{ *archive.Store }
-
-// Start blocks until ctx ends, then closes the archive.
-func (c closing) Start(ctx context.Context) error {
-	<-ctx.Done()
-	return c.Close()
-}
-
-// NeedLeaderElection returns false: a standby closes the archive, too.
-func (closing) NeedLeaderElection() bool { return false }
