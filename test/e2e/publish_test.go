@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
@@ -25,5 +29,34 @@ func TestUp_PublishesEvents(t *testing.T) {
 		})
 		s.Stop()
 		s.Start()
+	}
+}
+
+// A job that completes leaves one Kubernetes Event: what its groups and tasks went through is in
+// their status.
+func TestJob_WritesOneEvent(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--robots=1")
+	s.create(jobOf("quiet", 2, shell("main", "true")))
+	s.awaitJob("quiet", "completed", time.Minute)
+	var found []string
+	testkit.EventuallyNoError(t, time.Minute, "the event of its end", func() error {
+		var all corev1.EventList
+		if err := s.List(context.Background(), &all, client.InNamespace("default")); err != nil {
+			return err
+		}
+		found = nil
+		for _, e := range all.Items {
+			if strings.HasPrefix(e.InvolvedObject.Name, "quiet") {
+				found = append(found, fmt.Sprintf("%s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason))
+			}
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("there is none")
+		}
+		return nil
+	})
+	if want := "Job quiet: Completed"; len(found) != 1 || found[0] != want {
+		t.Errorf("%d events: %q, want %q", len(found), found, want)
 	}
 }

@@ -6,10 +6,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
 func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
@@ -37,5 +40,24 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	}
 	if again, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); again || err == nil {
 		t.Errorf("with both names taken: retry %v, %v", again, err)
+	}
+}
+
+// The end of a job is an event; what leads to it is only in its status.
+func TestRecordEvents_OnlyOfTheEnd(t *testing.T) {
+	for state, want := range map[lifecycle.JobState]string{
+		lifecycle.JobUnderConstruction: "", lifecycle.JobPending: "", lifecycle.JobRunning: "", lifecycle.JobPaused: "", lifecycle.JobCancelRequested: "", lifecycle.JobRequeueing: "",
+		lifecycle.JobCompleted: "Normal Completed why", lifecycle.JobCanceled: "Normal Canceled why", lifecycle.JobFailed: "Warning Failed why",
+	} {
+		recorder := events.NewFakeRecorder(1)
+		c := &Controller{Recorder: recorder}
+		c.recordEvents(newInput("running").Job, Actions{Changes: []taskcounts.Change{{To: state, Why: "why"}}})
+		got := ""
+		if len(recorder.Events) > 0 {
+			got = <-recorder.Events
+		}
+		if got != want {
+			t.Errorf("%s: event %q, want %q", state, got, want)
+		}
 	}
 }

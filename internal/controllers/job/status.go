@@ -26,9 +26,13 @@ func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, actions A
 // ReasonActionRejected is the reason of the event about a requeue that is not possible.
 const ReasonActionRejected = "ActionRejected"
 
-// recordEvents records events for a status that was written.
+// recordEvents records events for a status that was written. The end of the job is one. Other changes
+// of its state are not: each event costs a write and an object, and repeats what status says.
 func (c *Controller) recordEvents(j *v1alpha1.Job, actions Actions) {
 	for _, change := range actions.Changes {
+		if !change.To.IsTerminal() {
+			continue
+		}
 		kind := corev1.EventTypeNormal
 		if change.To == lifecycle.JobFailed {
 			kind = corev1.EventTypeWarning

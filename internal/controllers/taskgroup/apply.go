@@ -54,14 +54,13 @@ func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, act
 // the group.
 const ReasonRobotBlocked = "RobotBlocked"
 
-// recordEvents records events for a status that was written.
+// recordEvents records events for a status that was written. Of the changes of its state only a
+// failure is one: which group has failed is not in the event of the job.
 func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
 	for _, change := range actions.Changes {
-		kind := corev1.EventTypeNormal
 		if change.To == lifecycle.JobFailed {
-			kind = corev1.EventTypeWarning
+			c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, taskcounts.StateReason(change.To), "Run", "%s", change.Why)
 		}
-		c.Recorder.Eventf(g, nil, kind, taskcounts.StateReason(change.To), "Run", "%s", change.Why)
 	}
 	if actions.Rollout != "" {
 		rolled := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolledOut)
