@@ -152,7 +152,6 @@ func (u *Up) Start(more ...string) {
 		u.cmd.Env = append(os.Environ(), "HOME="+u.DataDir)
 	}
 	state := filepath.Join(u.DataDir, "up.json")
-	os.Remove(state) // left behind by SIGKILL
 	if err := u.cmd.Start(); err != nil {
 		u.t.Fatalf("start k8s4r up: %v", err)
 	}
@@ -186,12 +185,21 @@ func (u *Up) awaitReady(state string) {
 		case <-deadline:
 			u.t.Fatalf("k8s4r up is not ready after %s\n%s", startTimeout, u.out)
 		case <-tick.C:
-			b, err := os.ReadFile(state)
-			if err == nil && json.Unmarshal(b, u) == nil {
+			if u.readState(state) {
 				return
 			}
 		}
 	}
+}
+
+// readState reads the addresses from up.json, and reports whether the file is of the process. One that
+// was killed has left its own.
+func (u *Up) readState(file string) bool {
+	b, err := os.ReadFile(file)
+	var written struct {
+		PID int `json:"pid"`
+	}
+	return err == nil && json.Unmarshal(b, &written) == nil && written.PID == u.cmd.Process.Pid && json.Unmarshal(b, u) == nil
 }
 
 // Stop sends SIGTERM and fails the test if the process runs for another minute.

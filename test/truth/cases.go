@@ -4,4 +4,5 @@ package main
 var cases = []truthCase{
 	{"canceled_while_running", runCanceledWhileRunning},
 	{"blocked_after_exact", runBlockedAfterExact},
+	{"up_ready_503", upReady503},
 }

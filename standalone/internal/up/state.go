@@ -10,7 +10,8 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
-// stateFile exists while everything is ready, for scripts.
+// stateFile exists while everything is ready, for scripts. A process that is killed leaves it until
+// the next start, so they must compare its pid.
 const stateFile = "up.json"
 
 // State has the addresses of the parts of a running system. A part that does not run here and is

@@ -28,7 +28,11 @@ func NewCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Run all of K8s4r on this machine",
 		Long: `Runs a Kubernetes API server with its etcd, an MQTT broker, and K8s4r's manager,
 server and console in one process, and some robots as child processes. All data
-is in one directory; the next start continues with it, also after a crash.`,
+is in one directory; the next start continues with it, also after a crash.
+
+The file up.json in that directory exists while everything is ready, and has the
+addresses. A process that is killed leaves it until the next start: scripts must
+compare its pid with that of the process.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
