@@ -63,7 +63,7 @@ func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 }
 
 // controllers are the folders of internal/controllers that reconcile a kind. kit is shared by all.
-var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "robot", "robotidentity", "task", "taskgroup", "vcjob"}
+var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "retention", "robot", "robotidentity", "task", "taskgroup", "vcjob"}
 
 func TestControllers_DoNotLinkEachOther(t *testing.T) {
 	for _, one := range controllers {

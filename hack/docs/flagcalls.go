@@ -70,6 +70,8 @@ var wellKnownExprs = map[string]string{
 	"noArchive":                 "none",
 	"5 * time.Minute":           "5m",
 	"ca.DefaultRobotLifetime":   "24h",
+	"retention.DefaultAge":      "24h",
+	"retention.DefaultCount":    "1000",
 }
 
 // formatDefaultExpr returns the default of a flag as a code span. Defaults that mean "not set" are

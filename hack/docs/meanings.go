@@ -33,6 +33,9 @@ var meanings = map[string]map[string]string{
 		"ArchiveUnavailable": "The archive cannot be reached. The object stays until it is recorded.",
 		"Recorded":           "The object is recorded in the archive.",
 	},
+	"internal/controllers/retention": {
+		"RetentionInvalid": "An annotation of the namespace is not valid, so no finished object is deleted there.",
+	},
 	"internal/controllers/jobflow": {
 		"Accepted":         "The flow can run as it is written.",
 		"Canceled":         "A user canceled the flow.",

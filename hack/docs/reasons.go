@@ -27,6 +27,7 @@ var reasonSources = []struct{ dir, heading string }{
 	{"internal/core/taskcounts", "Job and TaskGroup: deadline"},
 	{"internal/controllers/job", "Job: actions"},
 	{"internal/controllers/archive", "All kinds: archive"},
+	{"internal/controllers/retention", "Namespace: retention"},
 	{"api/flow/v1alpha1", "JobFlow: conditions"},
 	{"internal/controllers/jobflow", "JobFlow: steps"},
 	{"api/cron/v1alpha1", "CronJobFlow"},

@@ -36,7 +36,7 @@ func metricsByName(t *testing.T) map[string]metric {
 }
 
 var (
-	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|server|console|broker|agent|certificate)(_[a-z][a-z0-9]*)+$`)
+	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|retention|server|console|broker|agent|certificate)(_[a-z][a-z0-9]*)+$`)
 	// labels lists the allowed labels: their values do not depend on names of robots, tasks or jobs.
 	labels = []string{"action", "certificate", "endpoint", "from", "kind", "limit", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "type", "version"}
 	// foreign holds the metrics of Volcano and KubeRay that we keep, with their labels.

@@ -27,6 +27,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
+	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/robotidentity"
 	"k8s4r.io/k8s4r/internal/controllers/task"
@@ -202,6 +203,10 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection) map[strin
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: mgr.GetEventRecorder(raycluster.Reporter),
 			// A cluster mostly waits for the API server, so more workers cost little CPU time.
 			Options: cfg.rayOptions(), Concurrency: 4 * cfg.Concurrency,
+		},
+		retention.Name: &retention.Controller{
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events, Limits: cfg.Finished, Namespaces: cfg.Namespaces, Archives: recordsHistory(cfg, chosen),
+			Jobs: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), Concurrency: cfg.Concurrency,
 		},
 	}
 }

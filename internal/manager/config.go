@@ -6,6 +6,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/manager/admission"
 	"k8s4r.io/k8s4r/internal/platform/restore"
@@ -48,6 +49,9 @@ type Config struct {
 	Archive string
 	// Retention limits what the archive keeps.
 	Retention archive.Retention
+	// Finished limits the finished objects of each namespace. If its age is 0, they are kept, except
+	// in namespaces whose annotations have limits.
+	Finished retention.Limits
 	// Webhook is the configuration of the admission webhook. The zero value disables it.
 	Webhook admission.Config
 	// Tracer records the traces of tasks. If nil, none are recorded.

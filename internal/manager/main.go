@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/manager/admission"
 	"k8s4r.io/k8s4r/internal/platform/program"
@@ -61,6 +62,8 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Archive, "archive", "", "archive of ended objects: sqlite:PATH, or postgres://USER@HOST/DATABASE with the password in PGPASSWORD; empty: none")
 	f.DurationVar(&c.Retention.Age, "archive-max-age", 0, "how long the archive keeps ended objects, such as 2160h; 0: forever")
 	f.Int64Var(&c.Retention.Bytes, "archive-max-bytes", 0, "size limit of the archive in bytes; the objects that ended first are removed; 0: no limit")
+	f.DurationVar(&c.Finished.Age, "finished-retention", 0, "how long after their end jobs, flows and vcjobs without ttlSecondsAfterFinished are deleted, such as 24h; 0: they are kept; replaced in a namespace by its annotation "+retention.AnnotationAge)
+	f.IntVar(&c.Finished.Count, "finished-max-objects", retention.DefaultCount, "how many of them a namespace keeps until then; of more, those that ended first are deleted; 0: no limit; replaced in a namespace by its annotation "+retention.AnnotationCount)
 	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are reconciled at a time")
 }
 
@@ -108,6 +111,6 @@ func (c *Config) validate() error {
 			errs = append(errs, store.Close())
 		}
 	}
-	errs = append(errs, c.Webhook.Validate(), c.rayError)
+	errs = append(errs, c.Finished.Validate(), c.Webhook.Validate(), c.rayError)
 	return errors.Join(append(errs, selection(c.Controllers).validate())...)
 }

@@ -60,8 +60,8 @@ func TestSelection(t *testing.T) {
 		in   selection
 		want string
 	}{
-		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive"},
-		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive"},
+		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
+		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
 		{"only one", selection{"robot"}, "robot"},
 		{"none", selection{"-robot"}, ""},
 	} {

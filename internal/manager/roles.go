@@ -47,7 +47,8 @@ var features = []feature{
 }
 
 // RolesOf returns the ClusterRoles besides CommonRole that a manager with these controllers needs.
-// If controllers is empty, it runs all. The archive controller reads what the others do.
+// If controllers is empty, it runs all. The controllers archive and retention read and delete what the
+// others do.
 func RolesOf(controllers []string) []string {
 	var roles []string
 	for _, f := range featuresOf(selection(Config{Controllers: controllers}.withDefaults().Controllers)) {

@@ -191,7 +191,7 @@ func TestChart_BindsRolesOfItsControllers(t *testing.T) {
 		{"beside Volcano and KubeRay", "manager.controllers={*,-vcjob,-raycluster}", map[string]string{"robots": main, "flows": main}, map[string]string{main: "*,-vcjob,-raycluster"}},
 		{"one controller", "manager.controllers={raycluster}", map[string]string{"raycluster": main}, map[string]string{main: "raycluster"}},
 		{"separate accounts", "manager.separate={vcjob,raycluster}", map[string]string{"robots": main, "flows": main, "vcjob": vcjob, "raycluster": ray},
-			map[string]string{main: "*,-raycluster,-vcjob", vcjob: "vcjob,archive", ray: "raycluster,archive"}},
+			map[string]string{main: "*,-raycluster,-vcjob", vcjob: "vcjob,archive,retention", ray: "raycluster,archive"}},
 		{"a separate feature that does not run", "manager.separate={vcjob},manager.controllers={*,-vcjob}", map[string]string{"robots": main, "flows": main, "raycluster": main},
 			map[string]string{main: "*,-vcjob"}},
 	} {

@@ -36,6 +36,10 @@ spec:
             - --controllers={{ join "," .controllers }}
             - --approve-robots={{ $values.approveRobots }}
             - --offline-after={{ $root.Values.offlineAfter }}
+            {{- if $values.finishedRetention }}
+            - --finished-retention={{ $values.finishedRetention }}
+            - --finished-max-objects={{ int64 $values.finishedMaxObjects }}
+            {{- end }}
             {{- with $values.watchNamespaces }}
             - --watch-namespace={{ join "," . }}
             {{- end }}

@@ -89,7 +89,7 @@ func (o *options) managerOptions() ctrl.Options {
 
 // managerConfig returns the configuration of the controllers from flags and environment.
 func (o *options) managerConfig() (manager.Config, error) {
-	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter, Archive: o.archiveAddress(), Retention: o.retention}
+	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter, Archive: o.archiveAddress(), Retention: o.retention, Finished: o.finished}
 	return cfg, cfg.ReadEnvironment(os.Getenv)
 }
 

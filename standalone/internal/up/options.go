@@ -15,6 +15,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server/ca"
@@ -83,6 +84,7 @@ type options struct {
 	controllers         []string
 	archive             string // if empty, a file in the data directory
 	retention           archive.Retention
+	finished            retention.Limits
 	without             []string
 }
 
@@ -117,6 +119,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.archive, "archive", "", "archive of ended objects: sqlite:PATH, postgres://USER@HOST/DATABASE, or "+noArchive+"; empty: history.db in the data directory")
 	f.DurationVar(&o.retention.Age, "archive-max-age", 0, "how long the archive keeps ended objects, such as 2160h; 0: forever")
 	f.Int64Var(&o.retention.Bytes, "archive-max-bytes", 0, "size limit of the archive in bytes; the objects that ended first are removed; 0: no limit")
+	f.DurationVar(&o.finished.Age, "finished-retention", retention.DefaultAge, "how long after their end jobs, flows and vcjobs without ttlSecondsAfterFinished are deleted; 0, the default with --archive=none or --kubeconfig: they are kept; replaced in a namespace by its annotation robot.k8s4r.io/finished-retention")
+	f.IntVar(&o.finished.Count, "finished-max-objects", retention.DefaultCount, "how many of them a namespace keeps until then; of more, those that ended first are deleted; 0: no limit; replaced in a namespace by its annotation robot.k8s4r.io/finished-max-objects")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
 }
 
@@ -197,6 +201,14 @@ func (o *options) archiveAddress() string {
 	return o.archive
 }
 
+// completeRetention switches the default of --finished-retention off without an archive, because the
+// history would be lost, and in an external cluster, whose objects others may need.
+func (o *options) completeRetention(f *pflag.FlagSet) {
+	if !f.Changed("finished-retention") && (o.archiveAddress() == "" || !o.embedsCluster()) {
+		o.finished.Age = 0
+	}
+}
+
 func (o *options) checkArchive() error {
 	if o.retention.Age < 0 || o.retention.Bytes < 0 {
 		return fmt.Errorf("--archive-max-age=%s --archive-max-bytes=%d: must be 0 (no limit) or more", o.retention.Age, o.retention.Bytes)
@@ -217,6 +229,7 @@ func (o *options) validate() error {
 	return errors.Join(
 		environment,
 		o.checkArchive(),
+		o.finished.Validate(),
 		o.validateParts(),
 		o.validateAddresses(),
 		errorUnless(o.dataDir != "", "--data-dir: must not be empty"),

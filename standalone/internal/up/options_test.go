@@ -3,6 +3,7 @@ package up
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -31,6 +32,34 @@ func TestManagerConfig_ReadsRayEnvironment(t *testing.T) {
 	}
 }
 
+func TestCompleteRetention(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   []string
+		want time.Duration
+	}{
+		{name: "a day by default", want: 24 * time.Hour},
+		{name: "off by the flag", in: []string{"--finished-retention=0"}},
+		{name: "off without an archive", in: []string{"--archive=none"}},
+		{name: "off in an external cluster", in: []string{"--kubeconfig=config"}},
+		{name: "on without an archive by the flag", in: []string{"--archive=none", "--finished-retention=1h"}, want: time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var o options
+			f := pflag.NewFlagSet("up", pflag.ContinueOnError)
+			o.addFlags(f)
+			if err := f.Parse(c.in); err != nil {
+				t.Fatal(err)
+			}
+			o.completeRetention(f)
+			cfg, err := o.managerConfig()
+			if err != nil || cfg.Finished.Age != c.want || cfg.Finished.Count != 1000 {
+				t.Errorf("%+v, %v", cfg.Finished, err)
+			}
+		})
+	}
+}
+
 func TestOptions_Validate(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -56,6 +85,7 @@ func TestOptions_Validate(t *testing.T) {
 		{name: "a console below a path", in: []string{"--public-url=https://example.com/console"}, want: "--public-url=https://example.com/console: must have no path"},
 		{name: "a URL of no console", in: []string{"--public-url=https://console.example.com", "--without=console"}, want: "--public-url: is of the console"},
 		{name: "neither a broker nor clients of one", in: []string{"--without=broker,server", "--robots=0"}},
+		{name: "a negative retention", in: []string{"--finished-retention=-1h"}, want: "--finished-retention=-1h0m0s: must be from 0 (off)"},
 		{name: "too many robots", in: []string{"--robots=1001"}, want: "--robots=1001"},
 		{name: "a negative number of robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
 		{name: "a port that is too large", in: []string{"--secure-port=65536"}, want: "--secure-port=65536"},

@@ -36,6 +36,7 @@ compare its pid with that of the process.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.completeRetention(cmd.Flags())
 			if err := o.validate(); err != nil {
 				return err
 			}
