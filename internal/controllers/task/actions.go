@@ -108,14 +108,6 @@ func (d *draft) restartCondition(kind string, is metav1.ConditionStatus, reason,
 	d.setCondition(kind, is, reason, message)
 }
 
-// conditionSince returns when a condition became true. Zero if it is not.
-func (d *draft) conditionSince(kind string) time.Time {
-	if c := meta.FindStatusCondition(d.status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
-		return c.LastTransitionTime.Time
-	}
-	return time.Time{}
-}
-
 // currentAttempt returns the entry of the current attempt, or nil.
 func (d *draft) currentAttempt() *v1alpha1.TaskAttempt {
 	i := slices.IndexFunc(d.status.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt == d.status.Attempt })

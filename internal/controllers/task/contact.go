@@ -30,12 +30,26 @@ type Contact struct {
 // sinceHeartbeat returns the time since which the robot's self-stop deadlines count at the latest.
 func (c Contact) sinceHeartbeat() time.Duration { return min(c.Silence, c.Unacknowledged) }
 
-// Contacts observes when the server writes that a robot was in contact.
+// Ages are for how long a task is as it is, as this manager has observed it. No wall clock takes
+// part in them. Unless a field says otherwise, it is never longer than the truth.
+type Ages struct {
+	// Unanswered is how long ago the dispatch was first sent that the robot has not answered in time.
+	Unanswered time.Duration
+	// Running is the time since the attempt, or its last restart, was reported as started.
+	Running time.Duration
+	// Stopping is the time since a connected robot was asked to stop the task.
+	Stopping time.Duration
+}
+
+// Contacts observes when the server writes that a robot was in contact, and what it and the manager
+// write about tasks on robots.
 type Contacts struct {
 	robots kit.Sightings[key, robotContact]
 	grants kit.Sightings[key, grant]
 	// unanswered are the tasks whose robot has not answered a dispatch in time.
 	unanswered kit.Sightings[types.UID, time.Time]
+	running    kit.Sightings[types.UID, start]
+	stopping   kit.Sightings[types.UID, time.Time]
 }
 
 // robotContact identifies the last contact of a robot. A robot without an object has the zero value.
@@ -50,12 +64,20 @@ type grant struct {
 	until time.Time
 }
 
+// start identifies a start of the process of an attempt.
+type start struct {
+	attempt            int32
+	started, restarted time.Time
+}
+
 // NewContacts returns Contacts that count with a clock like uptime.OfProcess.
 func NewContacts(uptime func() time.Duration) *Contacts {
 	return &Contacts{
 		robots:     kit.Sightings[key, robotContact]{Uptime: uptime},
 		grants:     kit.Sightings[key, grant]{Uptime: uptime},
 		unanswered: kit.Sightings[types.UID, time.Time]{Uptime: uptime},
+		running:    kit.Sightings[types.UID, start]{Uptime: uptime},
+		stopping:   kit.Sightings[types.UID, time.Time]{Uptime: uptime},
 	}
 }
 
@@ -83,9 +105,33 @@ func grantPeriod(r *v1alpha1.Robot) time.Duration {
 	return max(0, r.Status.AcknowledgedUntil.Sub(r.Status.LastHeartbeatTime.Time))
 }
 
-// ObserveUnanswered returns how long ago the dispatch was first sent that the Task's robot has not
-// answered in time. It is zero if there is none.
-func (c *Contacts) ObserveUnanswered(t *v1alpha1.Task) time.Duration {
+// ObserveTask returns for how long a Task on a robot is as it is.
+func (c *Contacts) ObserveTask(t *v1alpha1.Task) Ages {
+	return Ages{Unanswered: c.observeUnanswered(t), Running: c.observeRunning(t), Stopping: c.observeStopping(t)}
+}
+
+func (c *Contacts) observeRunning(t *v1alpha1.Task) time.Duration {
+	if t.Spec.Timeout.Value() == 0 || t.Status.StartedAt == nil {
+		return 0 // nothing depends on it
+	}
+	s := start{attempt: t.Status.Attempt, started: t.Status.StartedAt.UTC()}
+	if at := t.Status.LastRestartTime; at != nil {
+		s.restarted = at.UTC()
+	}
+	age, _ := c.running.Observe(t.UID, s)
+	return age
+}
+
+func (c *Contacts) observeStopping(t *v1alpha1.Task) time.Duration {
+	a := meta.FindStatusCondition(t.Status.Conditions, ConditionStopping)
+	if a == nil || a.Status != metav1.ConditionTrue {
+		return 0
+	}
+	age, _ := c.stopping.Observe(t.UID, a.LastTransitionTime.UTC())
+	return age
+}
+
+func (c *Contacts) observeUnanswered(t *v1alpha1.Task) time.Duration {
 	a := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionAccepted)
 	if a == nil || a.Status != metav1.ConditionFalse {
 		return 0

@@ -8,6 +8,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // acknowledgedBy writes, as the server does, a heartbeat that it received when its clock showed this
@@ -73,17 +74,57 @@ func TestPlan_SelfStopDeadlineIgnoresWallClocks(t *testing.T) {
 	}
 }
 
+// No step of the manager's clock, and no clock of a robot, ends an attempt or the wait for its stop
+// while its robot may run it.
+func TestPlan_TimeLimitsIgnoreWallClocks(t *testing.T) {
+	startedAt := func(at time.Time) func(*Input) {
+		return func(w *Input) { w.Task.Status.StartedAt = &metav1.MicroTime{Time: at} }
+	}
+	stopTime := wire.DefaultKillTimeout + stopMargin
+	for name, c := range map[string]struct {
+		in  Input
+		due time.Duration
+	}{
+		"timeout":                               {newInput(lifecycle.TaskRunning, timeout(time.Minute), startedAt(noon)), time.Minute + stopTime},
+		"timeout, clock of the robot is behind": {newInput(lifecycle.TaskRunning, timeout(time.Minute), startedAt(noon.Add(-24*time.Hour))), time.Minute + stopTime},
+		"eviction":                              {newInput(lifecycle.TaskRunning, mustLeave, evicting(0)), stopTime},
+		"stop of the job":                       {newInput(lifecycle.TaskRunning, inJob(lifecycle.JobFailed), stopping(0)), stopTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var uptime time.Duration
+			contacts := NewContacts(func() time.Duration { return uptime })
+			isEnded := func(now time.Time) bool {
+				c.in.Ages = contacts.ObserveTask(c.in.Task)
+				return outline(Plan(now, c.in)) != ""
+			}
+			isEnded(noon)
+			for _, step := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+				if uptime = c.due - 1; isEnded(noon.Add(step + uptime)) {
+					t.Errorf("clock set by %s: it is ended while its robot may run it", step)
+				}
+				if uptime = c.due; !isEnded(noon.Add(step + uptime)) {
+					t.Errorf("clock set by %s: it is not ended", step)
+				}
+			}
+			c.in.Task.Status.LastRestartTime, c.in.Task.Status.Conditions = &metav1.MicroTime{Time: noon}, nil
+			if name == "timeout" && isEnded(noon.Add(c.due)) {
+				t.Error("a restart does not have the whole timeout")
+			}
+		})
+	}
+}
+
 func TestContacts_CountUnansweredDispatchFromItsStart(t *testing.T) {
 	var uptime time.Duration
 	c := NewContacts(func() time.Duration { return uptime })
 	w := newInput(lifecycle.TaskUnknown, unanswered(24*time.Hour))
 	w.Task.Spec.DispatchTimeout = v1alpha1.NewDuration(20 * time.Second)
-	c.ObserveUnanswered(w.Task)
+	c.ObserveTask(w.Task)
 	uptime = 10 * time.Second
-	if got := c.ObserveUnanswered(w.Task); got != 30*time.Second {
+	if got := c.ObserveTask(w.Task).Unanswered; got != 30*time.Second {
 		t.Errorf("unanswered for %s", got)
 	}
-	if got := c.ObserveUnanswered(newInput(lifecycle.TaskUnknown).Task); got != 0 {
+	if got := c.ObserveTask(newInput(lifecycle.TaskUnknown).Task).Unanswered; got != 0 {
 		t.Errorf("without the condition: %s", got)
 	}
 }

@@ -17,8 +17,8 @@ type Input struct {
 	robotKey key
 	// Contact is that of Robot, or since when it has no object.
 	Contact Contact
-	// Unanswered is how long ago the dispatch was first sent that Robot has not answered in time.
-	Unanswered time.Duration
+	// Ages are those of the Task on Robot.
+	Ages
 	// Job is the Job of the Task. Nil if the Task has none, or it was deleted.
 	Job *v1alpha1.Job
 	// Group is the TaskGroup of the Task. Nil if the Task has none, or it was deleted.

@@ -187,10 +187,10 @@ func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
 	return nil
 }
 
-// observeContact observes for how long the Task's robot is out of contact.
+// observeContact observes for how long the Task's robot is out of contact, and the Task as it is.
 func (c *Controller) observeContact(w *Input) {
 	if w.robotKey.Name != "" {
-		w.Contact, w.Unanswered = c.contacts.ObserveRobot(w.robotKey, w.Robot), c.contacts.ObserveUnanswered(w.Task)
+		w.Contact, w.Ages = c.contacts.ObserveRobot(w.robotKey, w.Robot), c.contacts.ObserveTask(w.Task)
 	}
 }
 

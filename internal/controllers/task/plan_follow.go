@@ -1,8 +1,6 @@
 package task
 
 import (
-	"time"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -35,36 +33,16 @@ var followSteps = []planStep{
 
 // enforceDeadline ends an attempt that an online robot should have ended itself.
 func (p *planner) enforceDeadline() bool {
-	end, bounded := p.endDeadline()
-	if !bounded || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
+	timeout := p.Task.Spec.Timeout.Value()
+	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
 		return false
 	}
-	if p.now.Before(end) {
-		p.requeueAt(end)
+	if left := timeout + p.stopTime() - p.Running; left > 0 {
+		p.requeueAt(p.now.Add(left))
 		return false
 	}
 	p.timeOutAttempt()
 	return true
-}
-
-// endDeadline returns when an online robot must have ended the attempt, and false if the task has
-// no timeout.
-//
-// The start of the attempt is a time of the robot's clock. If that clock is behind, the time of the
-// dispatch counts, so that the attempt is not ended early.
-func (p *planner) endDeadline() (time.Time, bool) {
-	timeout := p.Task.Spec.Timeout.Value()
-	if timeout == 0 || p.status.StartedAt == nil {
-		return time.Time{}, false
-	}
-	start := p.status.StartedAt.Time
-	if at := p.conditionSince(v1alpha1.ConditionPlaced); at.After(start) {
-		start = at
-	}
-	if at := p.status.LastRestartTime; at != nil && at.After(start) {
-		start = at.Time
-	}
-	return start.Add(timeout + p.killTimeout() + stopMargin), true
 }
 
 // timeOutAttempt ends the attempt in place of the robot. Its process may still be running, so its

@@ -58,20 +58,20 @@ func (p *planner) evictTask() bool {
 // reconnects.
 func (p *planner) awaitStop(reason, because string) bool {
 	online := p.robotPhase() == lifecycle.RobotOnline
-	since := p.conditionSince(ConditionStopping)
+	isAsked := meta.IsStatusConditionTrue(p.status.Conditions, ConditionStopping)
 	switch {
-	case p.status.Reason != reason || online && since.IsZero():
+	case p.status.Reason != reason || online && !isAsked:
 		p.requestStop(reason, because, online)
 	case !online:
-		if !since.IsZero() {
+		if isAsked {
 			p.setCondition(ConditionStopping, metav1.ConditionFalse, reason, "the robot is disconnected")
 		}
 	default:
-		end := since.Add(p.stopTime())
-		if !p.now.Before(end) {
+		left := p.stopTime() - p.Stopping
+		if left <= 0 {
 			return true
 		}
-		p.requeueAt(end)
+		p.requeueAt(p.now.Add(left))
 	}
 	return false
 }

@@ -101,7 +101,10 @@ func killTimeoutOf(d v1alpha1.Duration) func(*Input) {
 	return func(w *Input) { w.Task.Spec.KillTimeout = &d }
 }
 func started(ago time.Duration) func(*Input) {
-	return func(w *Input) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Task.Status.StartedAt = &t }
+	return func(w *Input) {
+		t := metav1.NewMicroTime(noon.Add(-ago))
+		w.Task.Status.StartedAt, w.Running = &t, ago
+	}
 }
 func condition(kind string, ago time.Duration, message string, is metav1.ConditionStatus) func(*Input) {
 	return func(w *Input) {
@@ -112,7 +115,7 @@ func condition(kind string, ago time.Duration, message string, is metav1.Conditi
 }
 func stopping(ago time.Duration) func(*Input) {
 	return func(w *Input) {
-		w.Task.Status.Reason = v1alpha1.ReasonStopping
+		w.Task.Status.Reason, w.Stopping = v1alpha1.ReasonStopping, ago
 		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
 	}
 }
@@ -225,7 +228,7 @@ func followed(generation int64) func(*Input) {
 func mustLeave(w *Input) { w.EvictionReason = "why" }
 func evicting(ago time.Duration) func(*Input) {
 	return func(w *Input) {
-		w.Task.Status.Reason = v1alpha1.ReasonEvicting
+		w.Task.Status.Reason, w.Stopping = v1alpha1.ReasonEvicting, ago
 		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
 	}
 }
@@ -315,15 +318,6 @@ func TestPlan(t *testing.T) {
 		{name: "an attempt that its robot does not end in time is timed out",
 			in:        newInput(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+stopMargin)),
 			wantState: exited, wantReason: wire.ReasonTimeout},
-		{name: "a robot whose clock is an hour behind does not shorten the timeout",
-			in:       newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
-			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
-		{name: "a restart has the whole timeout, whatever the robot's clock shows",
-			in: newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, time.Hour, "", metav1.ConditionTrue), func(w *Input) {
-				t := metav1.NewMicroTime(noon)
-				w.Task.Status.LastRestartTime = &t
-			}),
-			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
 		{name: "the timeout is not enforced on a disconnected robot", in: newInput(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 
 		{name: "a task that no other robot could ever run fails with its first failure", in: newInput(exited, reason(wire.ReasonExited)),

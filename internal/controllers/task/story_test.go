@@ -183,7 +183,7 @@ func (g *story) planTasks() (changed bool) {
 		w.ReservedRobot, w.Rejected = g.s.Assignment(key{Namespace: "ns", Name: n})
 		w.MayExplain = w.Rejected != nil && w.explainPlacement().isDue(g.now, t)
 		w.Robot = g.robots[w.robotName()]
-		w.Contact, w.Unanswered = g.contacts.ObserveRobot(key{Namespace: "ns", Name: w.robotName()}, w.Robot), g.contacts.ObserveUnanswered(t)
+		w.Contact, w.Ages = g.contacts.ObserveRobot(key{Namespace: "ns", Name: w.robotName()}, w.Robot), g.contacts.ObserveTask(t)
 		w.OnlineSince = g.s.OnlineSince("ns")
 		if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 			w.LostAttemptRobot = g.robots[o.Robot]

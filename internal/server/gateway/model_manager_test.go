@@ -207,7 +207,7 @@ func (m *model) planTask(name string) draft {
 	}
 	w.Robot, w.OnlineSince = m.robots[at], m.lastOnlineSince
 	if w.Robot != nil {
-		w.Contact, w.Unanswered = m.observeContact(at), m.contacts.ObserveUnanswered(t)
+		w.Contact, w.Ages = m.observeContact(at), m.contacts.ObserveTask(t)
 	}
 	w.HasCapableRobot = m.hasCapableRobot(t)
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
