@@ -10,11 +10,17 @@ import (
 
 // WriteFile replaces the file at path atomically: a reader sees the old or the new content, also
 // after a power failure or on a full disk.
-func WriteFile(path string, data []byte) error { return writeFile(disk{}, path, data, privateMode) }
+func WriteFile(path string, data []byte) error {
+	return writeFiles(disk{}, privateMode, File{path, data})
+}
+
+// WriteTogether is WriteFile for several files that belong together: all are written before the
+// first replaces another. A reader, or a crash, between two of the replacements finds some of each.
+func WriteTogether(files ...File) error { return writeFiles(disk{}, privateMode, files...) }
 
 // WritePublicFile is WriteFile for a file that all users of the machine may read.
 func WritePublicFile(path string, data []byte) error {
-	return writeFile(disk{}, path, data, publicMode)
+	return writeFiles(disk{}, publicMode, File{path, data})
 }
 
 // The permissions of files.
@@ -76,29 +82,49 @@ type tempFile interface {
 	Sync() error
 }
 
-func writeFile(v volume, path string, data []byte, mode os.FileMode) error {
-	f, err := v.createTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+func writeFiles(v volume, mode os.FileMode, files ...File) (err error) {
+	staged := make([]string, len(files))
+	for i, f := range files {
+		if staged[i], err = stageFile(v, f, mode); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, errors.Join(err, removeFiles(staged[:i])))
+		}
 	}
-	_, err = f.Write(data)
+	for i, f := range files {
+		if err := v.rename(staged[i], f.Path); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, errors.Join(err, removeFiles(staged[i:])))
+		}
+		if err := v.syncDir(filepath.Dir(f.Path)); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, errors.Join(err, removeFiles(staged[i+1:])))
+		}
+	}
+	return nil
+}
+
+// stageFile writes a file beside the one that it will replace, and returns its path.
+func stageFile(v volume, file File, mode os.FileMode) (string, error) {
+	f, err := v.createTemp(filepath.Dir(file.Path), "."+filepath.Base(file.Path)+"-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(file.Data)
 	if err == nil {
 		err = f.Chmod(mode)
 	}
 	if err == nil {
 		err = f.Sync()
 	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = v.rename(f.Name(), path)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
 	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	return f.Name(), nil
+}
+
+func removeFiles(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, os.Remove(path))
 	}
-	if err := v.syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func renameFile(v volume, from, to string) error {
@@ -117,9 +143,11 @@ func (disk) createTemp(dir, pattern string) (tempFile, error) {
 
 func (disk) rename(from, to string) error { return os.Rename(from, to) }
 
-// syncDir makes a rename durable. Otherwise a power failure could leave a certificate without its
-// key.
-func (disk) syncDir(path string) error {
+func (disk) syncDir(path string) error { return SyncDir(path) }
+
+// SyncDir makes renames in a directory durable. Otherwise a power failure could leave a certificate
+// without its key.
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -71,13 +71,42 @@ func TestWriteFile_KeepsOldContentOnFullDisk(t *testing.T) {
 			if err := WriteFile(path, []byte("old")); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeFile(fullDisk{at: step}, path, []byte("new content"), privateMode); !errors.Is(err, syscall.ENOSPC) {
+			if err := writeFiles(fullDisk{at: step}, privateMode, File{path, []byte("new content")}); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("the error is %v", err)
 			}
 			if got, err := os.ReadFile(path); err != nil || string(got) != want {
 				t.Errorf("the file has %q, want %q: %v", got, want, err)
 			}
 			if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+				t.Errorf("files are left over: %v", entries)
+			}
+		})
+	}
+}
+
+// Of a key and its certificate neither is replaced if the disk has no room for both.
+func TestWriteTogether_KeepsAllFilesOnFullDisk(t *testing.T) {
+	for step, want := range map[string][]string{
+		"create": {"old", "old"}, "write": {"old", "old"}, "sync": {"old", "old"}, "rename": {"old", "old"}, "sync the directory": {"new content", "old"},
+	} {
+		t.Run(step, func(t *testing.T) {
+			dir := t.TempDir()
+			files := []File{{filepath.Join(dir, "key"), []byte("old")}, {filepath.Join(dir, "certificate"), []byte("old")}}
+			if err := WriteTogether(files...); err != nil {
+				t.Fatal(err)
+			}
+			for i := range files {
+				files[i].Data = []byte("new content")
+			}
+			if err := writeFiles(fullDisk{at: step}, privateMode, files...); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("the error is %v", err)
+			}
+			for i, f := range files {
+				if got, err := os.ReadFile(f.Path); err != nil || string(got) != want[i] {
+					t.Errorf("%s has %q, want %q: %v", f.Path, got, want[i], err)
+				}
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != len(files) {
 				t.Errorf("files are left over: %v", entries)
 			}
 		})

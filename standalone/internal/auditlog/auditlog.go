@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 //go:embed policy.yaml
@@ -39,7 +39,7 @@ func WriteConfig(dir string) ([]string, error) {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	file := filepath.Join(dir, "policy.yaml")
-	if err := datadir.WriteFile(file, policy); err != nil {
+	if err := keyfile.WriteFile(file, policy); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	return []string{

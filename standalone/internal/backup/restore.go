@@ -196,8 +196,11 @@ func FinishRestore(dataDir string) error {
 			return fmt.Errorf("finish the restore: %w", err)
 		}
 	}
+	if err := syncDir(dataDir); err != nil {
+		return err // after a power failure the parts must still be looked for
+	}
 	s.MachinePartsIn = ""
-	return errors.Join(syncDir(dataDir), s.Write(dataDir))
+	return s.Write(dataDir)
 }
 
 // syncTree syncs the directories of a tree. Its files were synced when they were written.

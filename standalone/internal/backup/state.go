@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 // stateFile is in a data directory that was restored.
@@ -49,5 +49,5 @@ func (s State) Write(dataDir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", stateFile, err)
 	}
-	return errors.Join(datadir.WriteFile(filepath.Join(dataDir, stateFile), append(text, '\n')), syncDir(dataDir))
+	return keyfile.WriteFile(filepath.Join(dataDir, stateFile), append(text, '\n'))
 }

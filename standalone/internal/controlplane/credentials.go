@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/standalone/internal/auditlog"
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 const (
@@ -160,5 +160,5 @@ func writeKubeconfig(path string, c *api.Config) error {
 	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, data) {
 		return nil
 	}
-	return datadir.WriteFile(path, data)
+	return keyfile.WriteFile(path, data)
 }

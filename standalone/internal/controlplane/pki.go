@@ -11,13 +11,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 
 	platformpki "k8s4r.io/k8s4r/internal/platform/pki"
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 const (
@@ -50,20 +51,75 @@ func (p pair) toTLS() *tls.Certificate {
 
 func (p pki) filePath(name string) string { return filepath.Join(p.dir, name) }
 
-// loadCA returns the CA, and creates it if there is none that is valid now. loadLeaf then replaces the certificates
-// of an earlier CA.
+// loadCA returns the CA, and creates it if there is none. One that is not valid now is signed again
+// with its key, so that kubeconfigs of other machines stay valid. A file that cannot be read is an
+// error and stays: another CA would lock these out.
 func (p pki) loadCA() (pair, error) {
+	key, err := p.loadCAKey()
+	if err != nil {
+		return pair{}, fmt.Errorf("CA of the API server: %w", err)
+	}
 	ca, err := p.loadPair("ca")
-	if err == nil && ca.cert.IsCA && p.now().Before(ca.cert.NotAfter) && !p.now().Before(ca.cert.NotBefore) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the first start, or it was killed
+	case err != nil:
+		return pair{}, fmt.Errorf("CA of the API server: %w; restore %s and %s from a backup", err, p.filePath("ca.crt"), p.filePath("ca.key"))
+	case p.now().Before(ca.cert.NotAfter) && !p.now().Before(ca.cert.NotBefore):
 		return ca, nil
 	}
-	return p.issuePair("ca", &x509.Certificate{
+	return p.signCA(key)
+}
+
+// loadCAKey returns the key of the CA, and creates it unless there is a certificate for another one.
+func (p pki) loadCAKey() (*ecdsa.PrivateKey, error) {
+	path := p.filePath("ca.key")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(p.filePath("ca.crt")); !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s is missing, but ca.crt is there: restore it from a backup, or remove ca.crt, too, for a new CA, which no kubeconfig elsewhere knows", path)
+		}
+		key, text, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		return key, keyfile.WriteFile(path, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is damaged: restore it from a backup", path)
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup", path, err)
+	}
+	return key, nil
+}
+
+func (p pki) signCA(key *ecdsa.PrivateKey) (pair, error) {
+	ca := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "k8s4r-ca"},
 		NotAfter:              p.now().Add(caLifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-	}, nil)
+	}
+	signed, err := p.signCertificate(ca, key.Public(), nil, key)
+	if err != nil {
+		return pair{}, fmt.Errorf("CA of the API server: %w", err)
+	}
+	if err := keyfile.WriteFile(p.filePath("ca.crt"), pemBlock("CERTIFICATE", signed.Raw)); err != nil {
+		return pair{}, err
+	}
+	return p.loadPair("ca")
+}
+
+// signCertificate signs a template, which becomes valid a little before now.
+func (p pki) signCertificate(template *x509.Certificate, public crypto.PublicKey, parent *x509.Certificate, signer crypto.Signer) (*x509.Certificate, error) {
+	template.NotBefore = p.now().Add(-min(clockSkew, template.NotAfter.Sub(p.now())/10))
+	return platformpki.SignCertificate(template, public, parent, signer)
 }
 
 // loadServing returns the API server's certificate for these names and addresses.
@@ -103,7 +159,7 @@ func (p pki) loadLeaf(name string, ca pair, want *x509.Certificate) (pair, error
 	}
 	want.NotAfter = p.now().Add(p.lifetime)
 	want.KeyUsage = x509.KeyUsageDigitalSignature
-	return p.issuePair(name, want, &ca)
+	return p.issuePair(name, want, ca)
 }
 
 func (p pki) isUsable(have, ca, want *x509.Certificate) bool {
@@ -135,28 +191,21 @@ func (p pki) loadPair(name string) (pair, error) {
 	return out, err
 }
 
-// issuePair writes a new key and its certificate, signed by ca. If ca is nil, the certificate is
-// self-signed. After a crash between the two files they do not match, and the next call replaces
-// them.
-func (p pki) issuePair(name string, template *x509.Certificate, ca *pair) (pair, error) {
+// issuePair writes a new key and its certificate, signed by ca. After a crash between the two files
+// they do not match, and the next call replaces them.
+func (p pki) issuePair(name string, template *x509.Certificate, ca pair) (pair, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return pair{}, fmt.Errorf("key %s: %w", name, err)
 	}
-	template.NotBefore = p.now().Add(-min(clockSkew, template.NotAfter.Sub(p.now())/10))
-	var parent *x509.Certificate // nil: self-signed
-	signer := crypto.Signer(key)
-	if ca != nil {
-		parent, signer = ca.cert, ca.key
-	}
-	signed, err := platformpki.SignCertificate(template, key.Public(), parent, signer)
+	signed, err := p.signCertificate(template, key.Public(), ca.cert, ca.key)
 	if err != nil {
 		return pair{}, fmt.Errorf("certificate %s: %w", name, err)
 	}
 	// Together, because programs read both again when one has changed.
-	err = datadir.WriteFiles(
-		datadir.File{Path: p.filePath(name + ".key"), Data: keyPEM},
-		datadir.File{Path: p.filePath(name + ".crt"), Data: pemBlock("CERTIFICATE", signed.Raw)},
+	err = keyfile.WriteTogether(
+		keyfile.File{Path: p.filePath(name + ".key"), Data: keyPEM},
+		keyfile.File{Path: p.filePath(name + ".crt"), Data: pemBlock("CERTIFICATE", signed.Raw)},
 	)
 	if err != nil {
 		return pair{}, err
@@ -176,7 +225,7 @@ func (p pki) serviceAccountKey() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("key of service accounts: %w", err)
 	}
-	return file, datadir.WriteFile(file, keyPEM)
+	return file, keyfile.WriteFile(file, keyPEM)
 }
 
 // newKey returns a new key, and its PEM.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -49,7 +50,7 @@ func TestPKI_KeepsCertificateWhileUsable(t *testing.T) {
 		{name: "a half-written one is replaced", inHarm: truncate("apiserver.crt")},
 		{name: "a key without its certificate is replaced", inHarm: remove("apiserver.crt")},
 		{name: "a key that is another's is replaced", inHarm: swapKey},
-		{name: "with a new authority it is renewed", inHarm: remove("ca.key")},
+		{name: "with a new authority it is renewed", inHarm: removeCA},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -77,6 +78,81 @@ func truncate(file string) func(*testing.T, string) {
 		if err := os.Truncate(filepath.Join(dir, file), 10); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func removeCA(t *testing.T, dir string) {
+	remove("ca.key")(t, dir)
+	remove("ca.crt")(t, dir)
+}
+
+// Another CA would lock out every kubeconfig elsewhere, for a disk that fails for a moment.
+func TestPKI_NeverReplacesCAThatCannotBeRead(t *testing.T) {
+	for name, harm := range map[string]func(*testing.T, string){
+		"certificate damaged": truncate("ca.crt"), "key damaged": truncate("ca.key"), "key missing": remove("ca.key"),
+		"certificate cannot be read": replaceByDir("ca.crt"), "key cannot be read": replaceByDir("ca.key"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			makeServing(t, dir, today, "127.0.0.1")
+			harm(t, dir)
+			before := readCA(dir)
+			p := pki{dir: dir, now: func() time.Time { return today }, lifetime: DefaultLifetime}
+			if _, err := p.loadCA(); err == nil || !strings.Contains(err.Error(), dir) {
+				t.Errorf("the error is %v", err)
+			}
+			if after := readCA(dir); after != before {
+				t.Error("the CA was replaced")
+			}
+		})
+	}
+}
+
+// replaceByDir makes a file that cannot be read, also by root.
+func replaceByDir(file string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		remove(file)(t, dir)
+		if err := os.Mkdir(filepath.Join(dir, file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readCA(dir string) string {
+	certificate, _ := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	key, _ := os.ReadFile(filepath.Join(dir, "ca.key"))
+	return string(certificate) + string(key)
+}
+
+// A machine whose clock is wrong at its start must not lock out kubeconfigs for good.
+func TestPKI_SignsCAThatIsNotValidAgainWithItsKey(t *testing.T) {
+	for name, day := range map[string]time.Time{"not valid yet": today.AddDate(-30, 0, 0), "expired": today.AddDate(30, 0, 0)} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			first := makeServing(t, dir, today, "127.0.0.1")
+			p := pki{dir: dir, now: func() time.Time { return today }, lifetime: DefaultLifetime}
+			known, err := p.loadCA()
+			if err != nil {
+				t.Fatal(err)
+			}
+			makeServing(t, dir, day, "127.0.0.1")
+			again := makeServing(t, dir, today, "127.0.0.1")
+			if err := again.cert.CheckSignatureFrom(known.cert); err != nil || bytes.Equal(first.certPEM, again.certPEM) {
+				t.Errorf("a client that knows the first CA: %v", err)
+			}
+		})
+	}
+}
+
+// A start that was killed between the two files of the CA continues.
+func TestPKI_CompletesCAWithItsKey(t *testing.T) {
+	dir := t.TempDir()
+	makeServing(t, dir, today, "127.0.0.1")
+	key, _ := os.ReadFile(filepath.Join(dir, "ca.key"))
+	remove("ca.crt")(t, dir)
+	makeServing(t, dir, today, "127.0.0.1")
+	if again, _ := os.ReadFile(filepath.Join(dir, "ca.key")); !bytes.Equal(key, again) {
+		t.Error("the key was replaced")
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/standalone/internal/component"
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 // profiles are the scheduler names that pods may have: the default, and the one of manifests for
@@ -43,7 +43,7 @@ func newScheduler(c credentials) component.Monitored {
 // can install them only once.
 func runScheduler(ctx context.Context, c credentials, synced func()) error {
 	config := c.scheduler + ".config"
-	if err := datadir.WriteFile(config, fmt.Appendf(nil, profiles, c.scheduler)); err != nil {
+	if err := keyfile.WriteFile(config, fmt.Appendf(nil, profiles, c.scheduler)); err != nil {
 		return err
 	}
 	o := options.NewOptions()

@@ -28,22 +28,3 @@ func TestOpen_RefusesSecondHolder(t *testing.T) {
 	}
 	second.Close()
 }
-
-func TestWriteFile_ReplacesContent(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "file")
-	for _, text := range []string{"a longer text", "short"} {
-		if err := WriteFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := os.ReadFile(path); string(got) != text {
-			t.Errorf("got %q, want %q", got, text)
-		}
-	}
-	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v", info.Mode())
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("left behind: %v", entries)
-	}
-}

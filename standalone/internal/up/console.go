@@ -26,8 +26,8 @@ import (
 
 	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/platform/crds"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/standalone/internal/component"
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 // addConsole adds the web console. It is created when it starts, because only then the broker, which
@@ -81,7 +81,7 @@ func createSessionKey(file string) error {
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // crypto/rand.Read never fails
-	return datadir.WriteFile(file, key)
+	return keyfile.WriteFile(file, key)
 }
 
 // eventsURL returns the broker to which events are published, and the TLS configuration that

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
@@ -34,7 +35,7 @@ func (s State) writeFile(d *datadir.Dir) error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	return datadir.WriteFile(d.Join(stateFile), append(data, '\n'))
+	return keyfile.WriteFile(d.Join(stateFile), append(data, '\n'))
 }
 
 func removeState(d *datadir.Dir) error {

@@ -16,11 +16,11 @@ import (
 
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/internal/server"
 	"k8s4r.io/k8s4r/internal/server/brokerauth"
 	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/internal/server/gateway"
-	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 // secureBroker configures the broker to authenticate robots, if this process runs a server with
@@ -167,7 +167,7 @@ func (s *system) writeToken(ctx context.Context, file string) error {
 	if err := c.Create(ctx, token.ToSecret(systemNamespace)); err != nil {
 		return err
 	}
-	return datadir.WriteFile(file, []byte(text+"\n"))
+	return keyfile.WriteFile(file, []byte(text+"\n"))
 }
 
 // haveRobotsJoined reports whether there was a token and each robot has a certificate.
