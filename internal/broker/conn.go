@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"k8s4r.io/k8s4r/internal/protocol/acl"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
@@ -225,7 +228,17 @@ func (c *conn) recordRefusal(what, topic string, retain bool) {
 	if retain && c.identity.mayPublish(topic, false) {
 		reason = "retained"
 	}
-	c.hub.refusals.record(reason, Refusal{Name: c.identity.Name, Action: what, Topic: strings.Clone(topic)})
+	refusal := Refusal{Name: c.identity.Name, Action: what, Topic: strings.Clone(topic)}
+	if c.isOwnTaskList(topic) {
+		refusal.Name = "" // counted, but not reported
+	}
+	c.hub.refusals.record(reason, refusal)
+}
+
+// isOwnTaskList reports whether a legacy agent publishes to its own task list, which some of them
+// clear when they start. That is refused, but no impersonation.
+func (c *conn) isOwnTaskList(topic string) bool {
+	return c.identity.Role == acl.LegacyAgent && topic == wire.RobotTopic(c.identity.Name, wire.KindState)
 }
 
 func (c *conn) handleSubscribe(pk *packets.Packet) error {

@@ -11,7 +11,8 @@ import (
 
 // Refusal is an action that was denied.
 type Refusal struct {
-	// Name of the client: a robot ID or "k8s4r-server"; empty: not authenticated.
+	// Name of the client: a robot ID or "k8s4r-server"; empty: not authenticated, or not to be
+	// reported.
 	Name string
 	// Action was tried: "connect", "publish", "subscribe" or "will".
 	Action string

@@ -6,6 +6,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
@@ -18,18 +19,21 @@ func (c *clusterState) demandOfTask(t *v1alpha1.Task) placement.Demand {
 }
 
 // betterRobot returns the robot that placement prefers of two that both run the Task, or "". It
-// ignores the room that the Task itself holds on them.
-func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b string) string {
+// ignores the room that the Task itself holds on them. What the robots offer is read from the
+// objects, because the state may not contain yet that one of them has reconnected.
+func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b *v1alpha1.Robot) string {
 	d := c.demandOfTask(t)
 	s := placement.Snapshot{Demands: []placement.Demand{d}}
-	for _, name := range []string{a, b} {
-		r := c.robots.byID[name]
-		if r == nil || !r.hasObject() {
+	for _, object := range []*v1alpha1.Robot{a, b} {
+		if object == nil {
 			continue
 		}
-		robot := r.forNamespace(t.Namespace)
-		robot.Held = robot.Held.Minus(d.Needs())
-		if name == t.CurrentRobot() { // a lost attempt is not counted for its group
+		robot := apiconv.RobotFrom(object)
+		if r := c.robots.byID[object.Name]; r != nil {
+			reserved := r.forNamespace(t.Namespace)
+			robot.Held, robot.Groups = reserved.Held.Minus(d.Needs()), reserved.Groups
+		}
+		if object.Name == t.CurrentRobot() { // a lost attempt is not counted for its group
 			groups := map[string]int{}
 			maps.Copy(groups, robot.Groups)
 			groups[d.Group]--

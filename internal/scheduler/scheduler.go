@@ -307,9 +307,9 @@ func (s *Scheduler) OnlineSince(namespace string) time.Time {
 	return s.state.robots.online[namespace].since
 }
 
-// BetterRobot returns the robot that placement prefers of two that both run the Task, or "" if
-// neither fits.
-func (s *Scheduler) BetterRobot(t *v1alpha1.Task, a, b string) string {
+// BetterRobot returns the name of the robot that placement prefers of two that both run the Task,
+// or "" if neither fits. Either may be nil.
+func (s *Scheduler) BetterRobot(t *v1alpha1.Task, a, b *v1alpha1.Robot) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.betterRobot(t, a, b)

@@ -49,6 +49,7 @@ type RobotSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be 1 to 63 characters of a-z, 0-9 and '-', and start and end with a letter or digit, because it becomes a part of MQTT topics"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['k8s4r-server', 'k8s4r-console', 'k8s4r-admin'])",message="is reserved for a program of K8s4r; choose another"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot change; create another Robot"
 	RobotID string `json:"robotId"`
 	// Description for people.

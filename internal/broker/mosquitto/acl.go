@@ -5,6 +5,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/acl"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
@@ -93,7 +94,7 @@ type command map[string]any
 
 // AdmitCommands returns the commands by which the plugin admits a robot.
 func AdmitCommands(robotID string) ([]byte, error) {
-	if err := identity.ValidateRobotID(robotID); err != nil {
+	if err := wire.ValidateRobotID(robotID); err != nil {
 		return nil, err
 	}
 	r, c := robotRole(robotID), robotClient(robotID)
@@ -106,7 +107,7 @@ func AdmitCommands(robotID string) ([]byte, error) {
 // RevokeCommands returns the commands by which the plugin disconnects a robot and refuses
 // it from then on.
 func RevokeCommands(robotID string) ([]byte, error) {
-	if err := identity.ValidateRobotID(robotID); err != nil {
+	if err := wire.ValidateRobotID(robotID); err != nil {
 		return nil, err
 	}
 	return encodeCommands(

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"text/template"
 
-	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -140,7 +139,7 @@ func (c Config) renderSecurity() ([]byte, error) {
 		Roles:   roles,
 	}
 	for _, id := range c.Robots {
-		if err := identity.ValidateRobotID(id); err != nil {
+		if err := wire.ValidateRobotID(id); err != nil {
 			return nil, err
 		}
 		list.Clients = append(list.Clients, robotClient(id))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -31,7 +32,7 @@ const Name = "task"
 
 // Index fields of Tasks. The first two contain only Tasks that have not ended.
 const (
-	indexRobot    = "spec.targetRobot"
+	indexRobot    = "spec.targetRobot" // and the robot of the lost attempt
 	indexJob      = "spec.jobName"
 	indexAllOfJob = "spec.jobName of all"
 	indexReplica  = "replica"
@@ -65,8 +66,8 @@ type robotScheduler interface {
 	EvictionReason(task types.NamespacedName) string
 	// OnlineSince returns since when the namespace has had a robot online, or zero.
 	OnlineSince(namespace string) time.Time
-	// BetterRobot returns the one of two robots that placement prefers for the Task, or "".
-	BetterRobot(t *v1alpha1.Task, a, b string) string
+	// BetterRobot returns the name of the robot that placement prefers of two for the Task, or "".
+	BetterRobot(t *v1alpha1.Task, a, b *v1alpha1.Robot) string
 	// PendingReplicaRobot returns the robot on which other tasks of the replica are about
 	// to start.
 	PendingReplicaRobot(t *v1alpha1.Task) string
@@ -122,25 +123,38 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Complete(c)
 }
 
+// taskIndexes are the values of a Task in each index. Empty ones are left out.
+var taskIndexes = map[string]func(*v1alpha1.Task) []string{
+	indexRobot:    robotsOfTask,
+	indexJob:      jobOfUnendedTask,
+	indexAllOfJob: func(t *v1alpha1.Task) []string { return []string{t.Spec.JobName} },
+	indexReplica:  func(t *v1alpha1.Task) []string { return []string{taskstate.ReplicaOf(t).String()} },
+}
+
+// robotsOfTask returns the robots whose phase matters to a Task: that of the current attempt and that
+// of the lost one.
+func robotsOfTask(t *v1alpha1.Task) []string {
+	if lifecycle.TaskState(t.Status.State).IsTerminal() {
+		return nil
+	}
+	robots := []string{t.Spec.TargetRobot}
+	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil && o.Robot != t.Spec.TargetRobot {
+		robots = append(robots, o.Robot)
+	}
+	return robots
+}
+
+func jobOfUnendedTask(t *v1alpha1.Task) []string {
+	if lifecycle.TaskState(t.Status.State).IsTerminal() {
+		return nil
+	}
+	return []string{t.Spec.JobName}
+}
+
 func (c *Controller) addIndexes(mgr ctrl.Manager) error {
-	live := func(t *v1alpha1.Task, value string) string {
-		if lifecycle.TaskState(t.Status.State).IsTerminal() {
-			return ""
-		}
-		return value
-	}
-	fields := map[string]func(*v1alpha1.Task) string{
-		indexRobot:    func(t *v1alpha1.Task) string { return live(t, t.Spec.TargetRobot) },
-		indexJob:      func(t *v1alpha1.Task) string { return live(t, t.Spec.JobName) },
-		indexAllOfJob: func(t *v1alpha1.Task) string { return t.Spec.JobName },
-		indexReplica:  func(t *v1alpha1.Task) string { return taskstate.ReplicaOf(t).String() },
-	}
-	for name, value := range fields {
+	for name, values := range taskIndexes {
 		err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, name, func(o client.Object) []string {
-			if v := value(o.(*v1alpha1.Task)); v != "" {
-				return []string{v}
-			}
-			return nil
+			return slices.DeleteFunc(values(o.(*v1alpha1.Task)), func(v string) bool { return v == "" })
 		})
 		if err != nil {
 			return fmt.Errorf("index tasks by %s: %w", name, err)

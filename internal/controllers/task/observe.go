@@ -105,7 +105,7 @@ func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.
 		}
 	}
 	if w.needsRobotComparison() {
-		w.BetterRobot = c.Scheduler.BetterRobot(t, t.Status.FindAttempt(t.Status.LostAttempt).Robot, t.CurrentRobot())
+		w.BetterRobot = c.Scheduler.BetterRobot(t, w.LostAttemptRobot, w.Robot)
 	}
 	if (state.IsPlaceable() || state == lifecycle.TaskExited) && w.disconnectPolicy().stopAfter > 0 {
 		w.OtherAttempts, err = c.readOtherAttempts(ctx, t)
@@ -114,10 +114,10 @@ func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.
 }
 
 // needsRobotComparison reports whether the choice between a lost attempt and its replacement
-// depends on their robots.
+// depends on their robots. Only then Input.Robot is that of the replacement.
 func (w *Input) needsRobotComparison() bool {
 	s := &w.Task.Status
-	return s.LostAttempt != 0 && s.FindAttempt(s.LostAttempt) != nil && w.disconnectPolicy().reconcile == v1alpha1.ReconcileBestScore
+	return lifecycle.TaskState(s.State).IsActive() && s.LostAttempt != 0 && s.FindAttempt(s.LostAttempt) != nil && w.disconnectPolicy().reconcile == v1alpha1.ReconcileBestScore
 }
 
 // readOtherAttempts returns the attempts of a Task that are not known to have ended.
@@ -334,7 +334,8 @@ func (c *Controller) mayExplain(t *v1alpha1.Task, e explanation) bool {
 	return e.isDue(c.Now(), t) && c.explain.AllowN(c.Now(), 1)
 }
 
-// tasksOfRobot returns the Tasks that are bound to a robot, in all namespaces.
+// tasksOfRobot returns the Tasks of all namespaces that are bound to a robot, or whose lost attempt
+// is there.
 func (c *Controller) tasksOfRobot(ctx context.Context, r client.Object) []reconcile.Request {
 	return c.listTasks(ctx, metav1.NamespaceAll, client.MatchingFields{indexRobot: r.GetName()})
 }

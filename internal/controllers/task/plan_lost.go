@@ -242,7 +242,7 @@ func (p *planner) reconcileLostAttempt() bool {
 		return false
 	case !isOnline(p.LostAttemptRobot):
 		// The report arrived before the heartbeat, or the robot is offline again: an attempt that
-		// is restored now would be lost at once.
+		// is restored now would be lost at once. The watch of the robot is earlier.
 		p.requeueAt(p.now.Add(recheckInterval))
 		return false
 	case p.isLostAttemptPreferred(o):

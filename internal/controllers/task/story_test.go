@@ -189,7 +189,7 @@ func (g *story) planTasks() (changed bool) {
 			w.LostAttemptRobot = g.robots[o.Robot]
 		}
 		if w.needsRobotComparison() {
-			w.BetterRobot = g.s.BetterRobot(t, t.Status.FindAttempt(t.Status.LostAttempt).Robot, t.CurrentRobot())
+			w.BetterRobot = g.s.BetterRobot(t, w.LostAttemptRobot, w.Robot)
 		}
 		steps := Plan(g.now, w)
 		for _, why := range steps.Reasons {

@@ -19,26 +19,13 @@ import (
 // The names in the certificates of the server, of the console, and of the program that configures
 // an external broker. No robot may use them.
 const (
-	ServerName  = "k8s4r-server"
-	ConsoleName = "k8s4r-console"
-	AdminName   = "k8s4r-admin"
+	ServerName  = wire.ServerName
+	ConsoleName = wire.ConsoleName
+	AdminName   = wire.AdminName
 )
-
-// IsReserved reports whether a name is one of ServerName, ConsoleName and AdminName.
-func IsReserved(name string) bool {
-	return name == ServerName || name == ConsoleName || name == AdminName
-}
 
 // maxCSR bounds a certificate request, in bytes. One for a P-256 key has about 250.
 const maxCSR = 4 << 10
-
-// ValidateRobotID returns an error for an id that a robot cannot join with.
-func ValidateRobotID(id string) error {
-	if IsReserved(id) {
-		return fmt.Errorf("robot id %q is reserved for the server; choose another", id)
-	}
-	return wire.ValidateRobotID(id)
-}
 
 // CertificateName returns the name that a certificate is for. It must be both the common name and
 // the only alternative name, so that all readers find the same name.

@@ -12,13 +12,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-)
 
-func TestValidateRobotID_RejectsReservedNames(t *testing.T) {
-	if ValidateRobotID(ServerName) == nil || ValidateRobotID(ConsoleName) == nil || ValidateRobotID(AdminName) == nil || ValidateRobotID("a/b") == nil || ValidateRobotID("r1") != nil {
-		t.Error("a reserved name is accepted, or another one is rejected")
-	}
-}
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
 
 func TestCertificateName(t *testing.T) {
 	cert := func(cn string, change func(*x509.Certificate)) *x509.Certificate {
@@ -95,7 +91,7 @@ func FuzzJoinRequest(f *testing.F) {
 			return
 		}
 		_ = r.Validate()
-		_ = ValidateRobotID(r.RobotID)
+		_ = wire.ValidateRobotID(r.RobotID)
 		if c, err := ParseCSR(r.CSR); err == nil && ValidateFingerprint(KeyFingerprint(c.RawSubjectPublicKeyInfo)) != nil {
 			t.Error("a key has no fingerprint")
 		}

@@ -25,6 +25,9 @@ type Register struct {
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
+	// ConnectionID (v2) identifies the connection that carries the registration. It is different for
+	// each connection. Empty from agents that do not send it.
+	ConnectionID string `json:"connectionId,omitempty"`
 }
 
 // Response answers Register when the robot is approved, pending or refused.
@@ -61,6 +64,9 @@ type Presence struct {
 	Online bool `json:"online"`
 	// Graceful is set if the agent disconnected in order.
 	Graceful bool `json:"graceful,omitempty"`
+	// ConnectionID (v2) is that of the registration over the connection that has ended, so that the
+	// server ignores the late last will of an earlier one. Empty from agents that do not send it.
+	ConnectionID string `json:"connectionId,omitempty"`
 }
 
 // Ack acknowledges what the server has written, so that the agent stops repeating it.

@@ -141,10 +141,26 @@ func isOneOf(s string, kinds ...Kind) bool {
 	return false
 }
 
-// ValidateRobotID returns an error if id is not a DNS label (RFC 1123: lower-case letters, digits
-// and '-', at most 63 characters), because it becomes a part of topics and the name of an object.
+// The names of programs that are clients of the broker. No robot may have them.
+const (
+	ServerName  = "k8s4r-server"
+	ConsoleName = "k8s4r-console"
+	AdminName   = "k8s4r-admin"
+)
+
+// IsProgramName reports whether a name is one of ServerName, ConsoleName and AdminName.
+func IsProgramName(name string) bool {
+	return name == ServerName || name == ConsoleName || name == AdminName
+}
+
+// ValidateRobotID returns an error if id is the name of a program, or not a DNS label (RFC 1123:
+// lower-case letters, digits and '-', at most 63 characters), because it becomes a part of topics and
+// the name of an object.
 func ValidateRobotID(id string) error {
-	if isDNSLabel(id) {
+	switch {
+	case IsProgramName(id):
+		return fmt.Errorf("robot id %q is reserved for a program; choose another", id)
+	case isDNSLabel(id):
 		return nil
 	}
 	return fmt.Errorf("robot id %.80q must be 1 to 63 characters of a-z, 0-9 and '-', and start and end with a letter or digit", id)

@@ -180,3 +180,15 @@ func FuzzParseTopic(f *testing.F) {
 		}
 	})
 }
+
+func TestValidateRobotID_RejectsNamesOfPrograms(t *testing.T) {
+	for _, name := range []string{ServerName, ConsoleName, AdminName} {
+		_, err := ParseTopic(RobotTopic(name, KindRegister))
+		if ValidateRobotID(name) == nil || err == nil {
+			t.Errorf("a robot may be called %s", name)
+		}
+	}
+	if err := ValidateRobotID("k8s4r-robot"); err != nil {
+		t.Error(err)
+	}
+}

@@ -544,7 +544,7 @@ func TestOrderlyStop(t *testing.T) {
 		return slices.Clone(s.presences)
 	}
 	waitUntil(t, "the presence message", func() bool { return len(presences()) > 0 })
-	if got, want := presences(), []wire.Presence{{Online: false, Graceful: true}}; !slices.Equal(got, want) {
+	if got, want := presences(), []wire.Presence{{Graceful: true, ConnectionID: s.registers[0].ConnectionID}}; !slices.Equal(got, want) {
 		t.Errorf("presence %+v, want %+v and no last will", got, want)
 	}
 }

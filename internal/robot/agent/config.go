@@ -151,9 +151,6 @@ func (f *flags) setServer() (err error) {
 			return fmt.Errorf("%s: %w", f.sourceOf("server"), err)
 		}
 	}
-	if c.Server != nil && identity.ValidateRobotID(c.RobotID) != nil {
-		return fmt.Errorf("%s: %w", f.sourceOf("robot-id"), identity.ValidateRobotID(c.RobotID))
-	}
 	if c.CAHash != "" {
 		if err := identity.ValidateFingerprint(c.CAHash); err != nil {
 			return fmt.Errorf("%s: %w", f.sourceOf("ca-hash"), err)

@@ -56,6 +56,10 @@ func TestPresence_LastWillOfKilledAgent(t *testing.T) {
 	waitUntil(t, "the last will", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.presences) == 1 && s.presences[0] == wire.Presence{}
+		return len(s.presences) == 1
 	})
+	id := s.registers[0].ConnectionID
+	if id == "" || s.presences[0] != (wire.Presence{ConnectionID: id}) {
+		t.Errorf("last will %+v, want the connection %q of the registration", s.presences[0], id)
+	}
 }

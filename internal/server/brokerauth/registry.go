@@ -234,7 +234,7 @@ func (g *Registry) checkKey(id, key string) error {
 // identifyWithoutCertificate accepts legacy and anonymous clients if flags allow them.
 func (g *Registry) identifyWithoutCertificate(p broker.Peer) (broker.Identity, error) {
 	id, legacy := strings.CutPrefix(p.ClientID, broker.LegacyPrefix)
-	if p.ClientID == identity.ServerName || p.ClientID == identity.ConsoleName {
+	if wire.IsProgramName(id) {
 		return broker.Identity{}, errReservedName
 	}
 	if err := g.checkUncertified(id); err != nil {

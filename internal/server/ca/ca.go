@@ -21,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/pki"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // The files.
@@ -211,7 +212,7 @@ func (a *Authority) TrustPool() *x509.CertPool {
 
 // SignRobot signs the certificate of a robot.
 func (a *Authority) SignRobot(id string, public crypto.PublicKey) (*x509.Certificate, error) {
-	if err := identity.ValidateRobotID(id); err != nil {
+	if err := wire.ValidateRobotID(id); err != nil {
 		return nil, fmt.Errorf("sign for a robot: %w", err)
 	}
 	a.mu.Lock()

@@ -18,7 +18,7 @@ func TestGateway_EnforcesTheTableOfPermissions(t *testing.T) {
 		for _, claimed := range []string{"r1", "r2"} {
 			sender := acl.Client{Role: acl.Robot, RobotID: claimed}
 			before := s.countAllDropped()
-			s.receiveMessage(topic, `{"robotId":"`+claimed+`","robotName":"`+claimed+`","taskUid":"uid","state":"running"}`)
+			s.receiveMessage(topic, `{"robotId":"`+claimed+`","robotName":"`+claimed+`","taskUid":"uid","attempt":1,"state":"running"}`)
 			kind := topic[strings.LastIndex(topic, "/")+1:]
 			if !slices.Contains([]string{"register", "heartbeat", "status"}, kind) && slices.Contains(row.Subscribe, acl.Server) {
 				continue // its payload contains no robot id

@@ -44,13 +44,15 @@ type downlink struct {
 	repeatPause   time.Duration           // before the first repeat
 	legacyGrace   time.Duration           // how long a Task is held for a legacy agent
 	isRestoring   func() bool             // after a restore, until the robots have reported
+	onAnswered    func(robotID string)    // a legacy agent has answered all dispatches; called with mu held
 	log           logr.Logger
 
-	mu              sync.Mutex
+	mu              sync.Mutex // locked before taskLists.mu
 	items           map[types.UID]*item
 	due             itemHeap
 	wake            chan struct{}
 	legacyHeldUntil time.Time // before it, legacy agents get no dispatches
+	awaited         map[string]awaitedAnswer
 }
 
 // item is an action to send to a robot.
@@ -80,7 +82,10 @@ type overdueDispatch struct {
 }
 
 func (d *downlink) initMaps() {
-	d.items, d.wake = map[types.UID]*item{}, make(chan struct{}, 1)
+	d.items, d.awaited, d.wake = map[types.UID]*item{}, map[string]awaitedAnswer{}, make(chan struct{}, 1)
+	if d.onAnswered == nil {
+		d.onAnswered = func(string) {}
+	}
 	if d.isRestoring == nil {
 		d.isRestoring = func() bool { return false }
 	}
@@ -147,6 +152,7 @@ func (d *downlink) recordAnswer(r report) (isFirst bool) {
 	case i.action == wire.ActionCreate:
 		isFirst = i.index >= 0
 		d.unscheduleLocked(i)
+		d.stopAwaitingLocked(i)
 	case r.IsTerminal() || isDeleteConfirmation(r):
 		d.resendLocked(i, time.Time{}) // due at once; the zero time marks it as answered
 	}
@@ -169,6 +175,7 @@ func (d *downlink) restartTimeout(uid types.UID) {
 func (d *downlink) onRobotRegistered(robotID string, tasks []*robotv1.Task, isLegacy bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.awaited, robotID) // it was sent over an earlier connection
 	for _, t := range tasks {
 		if i := d.items[t.UID]; i != nil && i.robot == robotID && (i.index >= 0 || !isLegacy) {
 			d.resendLocked(i, d.now())
@@ -180,6 +187,7 @@ func (d *downlink) onRobotRegistered(robotID string, tasks []*robotv1.Task, isLe
 func (d *downlink) resendAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	clear(d.awaited)
 	for _, i := range d.items {
 		if i.index >= 0 {
 			d.resendLocked(i, d.now())
@@ -195,21 +203,21 @@ func (d *downlink) holdLegacyAgents(until time.Time) {
 }
 
 // isHeldLocked reports whether an action waits for the journals of the robots after a restore, or for
-// the queued messages of a legacy agent.
-func (d *downlink) isHeldLocked(robotID, action string) bool {
-	return d.heldUntilLocked(robotID, action).After(d.now())
+// the queued messages of a legacy agent or its answer to another dispatch.
+func (d *downlink) isHeldLocked(uid types.UID, robotID, action string) bool {
+	return d.heldUntilLocked(uid, robotID, action).After(d.now())
 }
 
 // heldUntilLocked returns until when an action waits at most. Zero: it does not wait. After a restore
 // the end is not known, and resendAll follows.
-func (d *downlink) heldUntilLocked(robotID, action string) time.Time {
+func (d *downlink) heldUntilLocked(uid types.UID, robotID, action string) time.Time {
 	switch {
 	case action != wire.ActionCreate:
 		return time.Time{}
 	case d.isRestoring():
 		return d.now().Add(maxRepeat)
 	case d.protocolOf(robotID) == robotv1.ProtocolV1:
-		return d.legacyHeldUntil
+		return later(d.legacyHeldUntil, d.awaitedUntilLocked(uid, robotID))
 	}
 	return time.Time{}
 }
@@ -217,11 +225,11 @@ func (d *downlink) heldUntilLocked(robotID, action string) time.Time {
 // sendableConnection returns the connection on which an action can be sent now. Zero:
 // none. The connection is read first, because the hold is set before a connection is up;
 // in the other order a task could run twice.
-func (d *downlink) sendableConnection(robotID, action string) (connection int64) {
+func (d *downlink) sendableConnection(uid types.UID, robotID, action string) (connection int64) {
 	connection = d.upConnection()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.isHeldLocked(robotID, action) {
+	if d.isHeldLocked(uid, robotID, action) {
 		return 0
 	}
 	return connection
@@ -251,6 +259,7 @@ func (d *downlink) dropLocked(i *item) {
 	}
 	d.unscheduleLocked(i)
 	delete(d.items, i.uid)
+	d.stopAwaitingLocked(i)
 }
 
 func (d *downlink) wakeUp() {
@@ -345,7 +354,7 @@ func (d *downlink) sendDelete(i item) {
 // must not delay other robots.
 func (d *downlink) sendItem(t *robotv1.Task, i item) {
 	if needsSecrets(t, i.action) && d.protocolOf(i.robot) == robotv1.ProtocolV2 {
-		if d.sendableConnection(i.robot, i.action) != 0 {
+		if d.sendableConnection(i.uid, i.robot, i.action) != 0 {
 			d.fetchSecrets(i.uid)
 		}
 		return
@@ -376,6 +385,9 @@ func (d *downlink) countTry(was item) {
 		i.firstSent = d.now()
 	}
 	i.tries++
+	if i.isUnansweredCreate() && d.protocolOf(i.robot) == robotv1.ProtocolV1 {
+		d.awaited[i.robot] = awaitedAnswer{uid: i.uid, until: d.now().Add(legacyAnswerTimeout)}
+	}
 }
 
 // takeDue returns a copy of the first due item, and schedules its repetition.
@@ -383,8 +395,13 @@ func (d *downlink) takeDue() (item, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	for len(d.due) > 0 && !d.due[0].due.After(now) && d.isHeldLocked(d.due[0].robot, d.due[0].action) {
-		d.due[0].due = d.heldUntilLocked(d.due[0].robot, d.due[0].action)
+	for len(d.due) > 0 && !d.due[0].due.After(now) {
+		first := d.due[0]
+		until := d.heldUntilLocked(first.uid, first.robot, first.action)
+		if !until.After(now) {
+			break
+		}
+		first.due = until
 		heap.Fix(&d.due, 0)
 	}
 	if len(d.due) == 0 || d.due[0].due.After(now) {
@@ -393,6 +410,9 @@ func (d *downlink) takeDue() (item, bool) {
 	i := d.due[0]
 	was := *i
 	i.due = now.Add(min(d.repeatPause<<min(i.turns, 10), maxRepeat))
+	if end := i.firstSent.Add(d.legacyGrace); i.action == wire.ActionDelete && end.After(now) && end.Before(i.due) {
+		i.due = end // canRelease then
+	}
 	i.turns++
 	heap.Fix(&d.due, 0)
 	return was, true
@@ -427,7 +447,7 @@ func (d *downlink) sendTask(t *robotv1.Task, action string) bool {
 // sendTaskWith is sendTask with the values of secretEnv. If nil, they were not read.
 func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secrets) bool {
 	robotID := t.CurrentRobot()
-	connection := d.sendableConnection(robotID, action)
+	connection := d.sendableConnection(t.UID, robotID, action)
 	if connection == 0 {
 		return false
 	}

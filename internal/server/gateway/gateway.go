@@ -201,12 +201,13 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 	}
 	g.logs.initWorkers()
 	g.taskLists = &taskLists{now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection,
-		journalRequest: g.restoration.requestFor, mustQuery: g.restoration.mustQuery}
+		journalRequest: g.restoration.requestFor, mustQuery: g.restoration.mustQuery,
+		unanswered: func(id string) map[types.UID]bool { return g.downlink.unansweredTasks(id) }}
 	g.taskLists.initMaps()
 	g.downlink = &downlink{
 		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
 		releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
-		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery,
+		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery, onAnswered: g.taskLists.onAnswered,
 	}
 	g.downlink.initMaps()
 	g.attributes = &attributeWatcher{objects: g.objects, send: g.resendTask}

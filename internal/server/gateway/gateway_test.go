@@ -238,7 +238,6 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		s.approveRobots()
 		r := s.startRobot(simrobot.Config{RobotID: "r1"})
 		eventually(t, "connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
-		s.gateway.robots.updateState("r1", true, func(w *robotState) { w.registered = w.registered.Add(-staleWillWindow) })
 		r.LoseConnection()
 		eventually(t, "its last will is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False LastWill" })
 	})
@@ -261,10 +260,19 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
 		eventually(t, "the condition is True again", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 	})
-	t.Run("a late last will of the previous connection does not disconnect the robot", func(t *testing.T) {
+	t.Run("a robot of an earlier version whose connection breaks", func(t *testing.T) {
 		s := start(t)
 		s.approveRobots()
-		r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
+		r := s.startRobot(simrobot.Config{RobotID: "r1", OmitsConnectionID: true})
+		eventually(t, "connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
+		s.gateway.robots.updateState("r1", true, func(w *robotState) { w.registered = w.registered.Add(-staleWillWindow) })
+		r.LoseConnection()
+		eventually(t, "its last will is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False LastWill" })
+	})
+	t.Run("a late last will of the previous connection does not disconnect a robot of an earlier version", func(t *testing.T) {
+		s := start(t)
+		s.approveRobots()
+		r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond, OmitsConnectionID: true})
 		defer r.Stop()
 		presence := s.newListener(wire.RobotTopic("r1", wire.KindPresence))
 		if err := r.Reconnect(t.Context()); err != nil {
@@ -288,12 +296,60 @@ func TestRobotState_ConfirmsLastWillAfterSilence(t *testing.T) {
 		t.Error("the last will was confirmed too early")
 	}
 	silent := w
-	if !silent.confirmLastWill(clock.Add(time.Second+willConfirmAfter)) || silent.disconnectReason != robotv1.ReasonLastWill {
+	if !silent.confirmLastWill(clock.Add(time.Second+willConfirmAfter)) || silent.disconnectReason != robotv1.ReasonUnresponsive {
 		t.Error("the last will was not confirmed")
 	}
 	w.recordHeartbeat(clock.Add(30*time.Second), robotv1.ProtocolV2, wire.Heartbeat{Seq: 1})
 	if w.confirmLastWill(clock.Add(time.Hour)) {
 		t.Error("the last will was confirmed although the robot sent a heartbeat")
+	}
+}
+
+// A last will with a connection id leaves no doubt about the connection that it is of.
+func TestRobotState_ConnectionOfLastWill(t *testing.T) {
+	registered := func(connection string) robotState {
+		w := robotState{}
+		w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{ConnectionID: connection})
+		return w
+	}
+	for _, c := range []struct {
+		name       string
+		robot      robotState
+		will       wire.Presence
+		want       string
+		unconfirms bool
+	}{
+		{name: "of the connection that has just registered", robot: registered("b"), will: wire.Presence{ConnectionID: "b"}, want: robotv1.ReasonLastWill},
+		{name: "of an earlier connection", robot: registered("b"), will: wire.Presence{ConnectionID: "a"}},
+		{name: "an orderly end of an earlier connection", robot: registered("b"), will: wire.Presence{ConnectionID: "a", Graceful: true}},
+		{name: "of an earlier connection of an earlier version", robot: registered("b"), will: wire.Presence{}},
+		{name: "of an earlier connection of a later version", robot: registered(""), will: wire.Presence{ConnectionID: "a"}},
+		{name: "of a connection of an earlier version", robot: registered(""), will: wire.Presence{}, unconfirms: true},
+		{name: "to a server that has received no registration", will: wire.Presence{ConnectionID: "a"}, want: robotv1.ReasonLastWill},
+		{name: "with an id that exceeds the bound", robot: registered(strings.Repeat("b", 1<<16)), will: wire.Presence{ConnectionID: strings.Repeat("b", 1<<16)}, want: robotv1.ReasonLastWill},
+	} {
+		w := c.robot
+		w.recordPresence(clock.Add(time.Second), c.will)
+		if w.disconnectReason != c.want || w.unconfirmedWill.IsZero() == c.unconfirms {
+			t.Errorf("%s: disconnected because of %q, in doubt since %v", c.name, w.disconnectReason, w.unconfirmedWill)
+		}
+		if len(w.connectionID) > maxText {
+			t.Errorf("%s: %d bytes are kept", c.name, len(w.connectionID))
+		}
+	}
+}
+
+// The manager counts lostAfter from this write on if the doubtful last will is confirmed.
+func TestPlanRobot_WritesContactOfDoubtfulWill(t *testing.T) {
+	r := newKnownRobot("Online")
+	w := seenAt(time.Second, func(w *robotState) { w.registered = clock })
+	if s := planRobot(clock.Add(2*time.Second), "r1", w, r, offlineAfter); s.status != nil && s.status.LastHeartbeatTime != nil && s.status.Agent == r.Status.Agent {
+		t.Error("each message is written")
+	}
+	w.unconfirmedWill = clock.Add(2 * time.Second)
+	s := planRobot(clock.Add(2*time.Second), "r1", w, r, offlineAfter)
+	if s.status == nil || !s.status.LastHeartbeatTime.Equal(&metav1.MicroTime{Time: clock.Add(time.Second)}) {
+		t.Errorf("status %+v, want the time of the last message", s.status)
 	}
 }
 

@@ -221,7 +221,7 @@ func equalConditions(a, b []metav1.Condition) bool {
 }
 
 // isHeartbeatDue reports whether lastHeartbeatTime is due to be written. A robot that is
-// not connected is written at once. The written time is never older than a third of
+// not connected is written at once, as is one that may have gone. The written time is never older than a third of
 // offlineAfter if the robot was seen since: otherwise a robot that becomes silent would
 // be offline too early.
 func isHeartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w robotState, offlineAfter time.Duration) bool {
@@ -236,6 +236,8 @@ func isHeartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w robotSt
 	switch p := lifecycle.ParseRobotPhase(was.Phase); {
 	case newer < 0:
 		return true // by a clock that was ahead of ours
+	case !w.unconfirmedWill.IsZero():
+		return newer > 0 // the manager counts from this write if the robot is gone
 	case p == lifecycle.RobotOffline, p == lifecycle.RobotUnknown:
 		return newer >= time.Second
 	case now.Sub(written) >= offlineAfter/3:

@@ -33,12 +33,14 @@ type robotState struct {
 	ackedSeq uint64
 	// registered is when this server last received a registration.
 	registered time.Time
+	// connectionID is that of its last registration. Empty: its agent sends none.
+	connectionID string
 	// awaitsResponse: its registration has not been answered.
 	awaitsResponse bool
 	// disconnectReason is the reason of its condition Connected. Empty: it is connected.
 	disconnectReason string
-	// unconfirmedWill is when a last will was received that may be that of an older
-	// connection. Zero: none.
+	// unconfirmedWill is when a last will without a connection id was received that may be that
+	// of an older connection. Zero: none.
 	unconfirmedWill time.Time
 	// unresponsive: it sends heartbeats, but answers no dispatch.
 	unresponsive bool
@@ -55,8 +57,8 @@ type robotState struct {
 }
 
 const (
-	// staleWillWindow is how long after a registration a last will may be that of the
-	// previous connection: MQTT does not order the two.
+	// staleWillWindow is how long after a registration a last will without a connection id
+	// may be that of the previous connection: MQTT does not order the two.
 	staleWillWindow = 5 * time.Second
 	// willConfirmAfter is how long a robot must be silent after an unconfirmed last
 	// will. It exceeds the time between two heartbeats.
@@ -143,7 +145,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.registered, w.awaitsResponse, w.answersDispatches = now, true, r.AnswersDispatches && protocol == robotv1.ProtocolV2
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
-	w.policy = r.Policy
+	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)
 	}
@@ -169,18 +171,25 @@ func (w *robotState) deviceWait(now time.Time) time.Duration {
 	return w.deviceWrittenAt.Add(deviceWritePeriod).Sub(now)
 }
 
-// recordPresence records a disconnect or a last will.
+// recordPresence records a disconnect or a last will, unless it is that of an earlier connection.
 func (w *robotState) recordPresence(now time.Time, p wire.Presence) {
 	switch {
 	case p.Online:
 		w.recordContact(now)
+	case w.isOfOtherConnection(p):
 	case p.Graceful:
 		w.disconnectReason, w.unconfirmedWill = robotv1.ReasonDisconnected, time.Time{}
-	case w.disconnectReason == "" && now.Sub(w.registered) < staleWillWindow:
+	case w.disconnectReason == "" && w.connectionID == "" && now.Sub(w.registered) < staleWillWindow:
 		w.unconfirmedWill = now
 	case w.disconnectReason == "":
 		w.disconnectReason = robotv1.ReasonLastWill
 	}
+}
+
+// isOfOtherConnection reports whether a message about the end of a connection is not about the one
+// that registered. A server that has received no registration yet cannot know.
+func (w *robotState) isOfOtherConnection(p wire.Presence) bool {
+	return !w.registered.IsZero() && truncateText(p.ConnectionID) != w.connectionID
 }
 
 // confirmLastWill marks a robot with an unconfirmed last will as disconnected if it has
@@ -189,7 +198,8 @@ func (w *robotState) confirmLastWill(now time.Time) bool {
 	if w.unconfirmedWill.IsZero() || now.Sub(w.unconfirmedWill) < willConfirmAfter {
 		return false
 	}
-	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonLastWill, time.Time{}
+	// Not LastWill, because the robot is lost since its last message, and not since now.
+	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonUnresponsive, time.Time{}
 	return true
 }
 

@@ -50,6 +50,8 @@ type taskLists struct {
 	holdBack          time.Duration                   // the delay of legacy agents' lists; default: holdBackFor
 	journalRequest    func(robotID string) uint64     // after a restore: asks for the robot's journal; zero: does not
 	mustQuery         func() bool                     // ask for the state of every started attempt
+	// unanswered returns the tasks whose dispatch a robot has not answered. It is called without mu.
+	unanswered func(robotID string) map[types.UID]bool
 
 	mu            sync.Mutex
 	dirty         map[string]time.Time // robot to when its list is due
@@ -68,6 +70,9 @@ type listState struct {
 	protocol  string    // empty: no list was sent
 	firstEnd  time.Time // of a legacy agent: the first end since its last list; zero: none
 	heldUntil time.Time // before it, lists that can wait are not sent
+	// answersUntil is until when a due list of a legacy agent waits for its answers. Zero: none is due.
+	answersUntil time.Time
+	leftOut      map[types.UID]bool // tasks that the next list of a legacy agent lacks
 }
 
 func (l *taskLists) initMaps() {
@@ -77,6 +82,9 @@ func (l *taskLists) initMaps() {
 	l.holdBack = cmp.Or(l.holdBack, holdBackFor)
 	if l.journalRequest == nil {
 		l.journalRequest, l.mustQuery = func(string) uint64 { return 0 }, func() bool { return false }
+	}
+	if l.unanswered == nil {
+		l.unanswered = func(string) map[types.UID]bool { return nil }
 	}
 }
 
@@ -297,6 +305,7 @@ func (l *taskLists) run(ctx context.Context) {
 // sendDue publishes the lists that are due.
 func (l *taskLists) sendDue() {
 	for _, id := range l.dueRobots() {
+		l.awaitAnswers(id)
 		l.sendIfDue(id)
 	}
 }
@@ -325,6 +334,7 @@ func (l *taskLists) sendIfDue(robotID string) {
 		return
 	}
 	delete(l.dirty, robotID)
+	l.stateLocked(robotID).answersUntil = time.Time{}
 	l.sendListLocked(connection, robotID)
 }
 
@@ -390,10 +400,10 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 // runs tasks that it does not know, so its list has no lost attempts, and no tasks that
 // need a secretEnv.
 func (l *taskLists) activeTasksLocked(robotID string) []*robotv1.Task {
-	isLegacy := l.protocolOf(robotID) == robotv1.ProtocolV1
+	isLegacy, leftOut := l.protocolOf(robotID) == robotv1.ProtocolV1, l.stateLocked(robotID).leftOut
 	return slices.DeleteFunc(l.objects.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.endedAttempts[t.UID]
-		return !isListed(t) || over && attempt == t.Status.Attempt || isLegacy && (isLostAttempt(t) || usesSecrets(t))
+		return !isListed(t) || over && attempt == t.Status.Attempt || isLegacy && (isLostAttempt(t) || usesSecrets(t) || leftOut[t.UID])
 	})
 }
 

@@ -187,7 +187,7 @@ func (g *Gateway) registerRobot(id, protocol string, r wire.Register) error {
 // older retained list.
 func (g *Gateway) sendAll(id, protocol string) {
 	g.taskLists.resendList(id)
-	g.taskLists.sendList(id)
+	g.taskLists.sendRegistrationList(id)
 	g.downlink.onRobotRegistered(id, g.objects.tasksOn(id), protocol == robotv1.ProtocolV1)
 }
 
@@ -261,7 +261,7 @@ func (g *Gateway) handleStatus(m inbound) error {
 	if err != nil {
 		return err
 	}
-	r, err := newReport(m, s)
+	r, err := newReport(m, s, g.lastProtocol(m.RobotID))
 	if err != nil {
 		return err
 	}
@@ -280,9 +280,12 @@ func (g *Gateway) handleStatus(m inbound) error {
 	return nil
 }
 
+// errNoAttempt drops a report of an agent with protocol v2 that could be about any attempt.
+var errNoAttempt = errors.New("attempt: must be at least 1 in a report of an agent with protocol v2")
+
 // newReport combines topic and payload. Agents with protocol v2 send the attempt;
 // for others it is a part of the task UID.
-func newReport(m inbound, s wire.Status) (report, error) {
+func newReport(m inbound, s wire.Status, protocol string) (report, error) {
 	if err := m.checkClaimedID(s.RobotName); err != nil {
 		return report{}, err
 	}
@@ -290,6 +293,9 @@ func newReport(m inbound, s wire.Status) (report, error) {
 		return report{}, fmt.Errorf("taskUid: %.80q does not match the topic", s.TaskUID)
 	}
 	r := report{robot: m.RobotID, uid: types.UID(m.TaskUID), attempt: s.Attempt, Status: s.WithinLimits()}
+	if s.Attempt <= 0 && protocol == robotv1.ProtocolV2 {
+		return report{}, errNoAttempt
+	}
 	if s.Attempt <= 0 {
 		uid, attempt := wire.SplitAttemptUID(m.TaskUID)
 		r.uid, r.attempt, r.legacy = types.UID(uid), attempt, true

@@ -24,6 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/uptime"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // retryAfter is when a robot that waits for approval should ask again.
@@ -188,7 +189,7 @@ func (h *Handler) handleJoin(r *http.Request) (identity.CertificateResponse, err
 	if err != nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusBadRequest, identity.ReasonBadRequest, "%s", err)
 	}
-	if err := identity.ValidateRobotID(in.RobotID); err != nil {
+	if err := wire.ValidateRobotID(in.RobotID); err != nil {
 		return identity.CertificateResponse{}, newRefusal(http.StatusBadRequest, identity.ReasonBadRequest, "robotId: %s", err)
 	}
 	p, err := h.newJoinAttempt(in.RobotID, sourceAddress(r), in.CertificateRequest)

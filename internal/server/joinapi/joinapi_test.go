@@ -322,7 +322,7 @@ func TestJoin_RejectsInvalidRequests(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	status, a := b.join(m, identity.ServerName)
-	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "reserved for the server")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "reserved for a program")
 	status, a = b.join(m, "R1/..")
 	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "robotId")
 	status, a = b.join(m, "x1")

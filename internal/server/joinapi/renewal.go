@@ -6,6 +6,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // renewalGrace is how long after its last message a robot can renew a certificate that is not
@@ -21,7 +22,7 @@ func (h *Handler) verifyRobot(c *x509.Certificate) (name string, isValid bool, e
 	if isValid, err = h.Authority.VerifyClient(c); err != nil {
 		return "", false, err
 	}
-	return name, isValid, identity.ValidateRobotID(name)
+	return name, isValid, wire.ValidateRobotID(name)
 }
 
 // silence returns how long ago the last message of the robot with a key was received. It is negative

@@ -54,6 +54,12 @@ type Config struct {
 	SilentOnDelete bool
 	// NoTasksAfterReconnect does not subscribe to the task topics again after a reconnect.
 	NoTasksAfterReconnect bool
+	// WaitsInHandler handles one message after the other, and waits in the handler until the broker
+	// has acknowledged its report. If more messages arrive meanwhile than the client library holds,
+	// the agent reads nothing any more, the acknowledgement included.
+	WaitsInHandler bool
+	// ClearsTaskList publishes an empty retained task list when the agent connects.
+	ClearsTaskList bool
 }
 
 // Agent is one running agent.
@@ -99,7 +105,7 @@ func Start(cfg Config) (*Agent, error) {
 func (a *Agent) openConnection() {
 	o := mqtt.NewClientOptions().AddBroker("tcp://" + a.host).SetClientID("k8s4r-agent-" + a.cfg.RobotID).
 		SetCleanSession(true).SetProtocolVersion(4).SetAutoReconnect(true).SetMaxReconnectInterval(time.Second).
-		SetOrderMatters(false).SetConnectRetry(true).SetConnectRetryInterval(100 * time.Millisecond)
+		SetOrderMatters(a.cfg.WaitsInHandler).SetConnectRetry(true).SetConnectRetryInterval(100 * time.Millisecond)
 	o.SetOnConnectHandler(func(mqtt.Client) { a.startGoroutine(a.handleConnect) })
 	client := mqtt.NewClient(o)
 	a.mu.Lock()
@@ -189,8 +195,13 @@ func (a *Agent) EndTask(uid string) {
 
 // SendReport sends an arbitrary status.
 func (a *Agent) SendReport(uid string, s wire.Status) {
+	a.publishStatus(uid, s).WaitTimeout(10 * time.Second)
+}
+
+// publishStatus publishes a status without waiting for the broker.
+func (a *Agent) publishStatus(uid string, s wire.Status) mqtt.Token {
 	s.TaskUID, s.RobotName, s.UpdatedAt = uid, a.cfg.RobotID, time.Now()
-	a.publishJSON(wire.TaskTopic(a.cfg.RobotID, uid, wire.KindStatus), s)
+	return a.startPublish(wire.TaskTopic(a.cfg.RobotID, uid, wire.KindStatus), s)
 }
 
 // startGoroutine starts f unless the agent has stopped.
@@ -207,7 +218,12 @@ func (a *Agent) startGoroutine(f func()) {
 // handleConnect subscribes to the response and registers, every 10s until the server has
 // accepted the agent.
 func (a *Agent) handleConnect() {
-	a.subscribeTo(wire.KindResponse, a.handleResponse)
+	if a.cfg.ClearsTaskList {
+		a.currentClient().Publish(wire.RobotTopic(a.cfg.RobotID, wire.KindState), wire.QoS, true, nil).WaitTimeout(10 * time.Second)
+	}
+	a.subscribeTo(wire.KindResponse, func(instance int, payload []byte) {
+		a.startGoroutine(func() { a.handleResponse(instance, payload) })
+	})
 	for {
 		a.publishJSON(wire.TopicRegister, a.newRegister())
 		if !a.waitUnlessStopped(10 * time.Second) {
@@ -295,11 +311,32 @@ func (a *Agent) startTask(instance int, uid string) {
 	r := &run{number: a.runs[uid], exit: make(chan struct{}), stop: make(chan struct{})}
 	a.running[uid] = r
 	a.mu.Unlock()
-	a.startGoroutine(func() { a.runTask(uid, r) })
+	if a.cfg.WaitsInHandler {
+		a.reportReceived(uid)
+		a.startGoroutine(func() { a.runTask(uid, r) })
+		return
+	}
+	a.startGoroutine(func() {
+		a.reportReceived(uid)
+		a.runTask(uid, r)
+	})
+}
+
+// reportReceived reports that a task was received. An agent that waits in the handler waits for as
+// long as it takes.
+func (a *Agent) reportReceived(uid string) {
+	token := a.publishStatus(uid, wire.Status{State: wire.ReportPending, Event: "Received"})
+	if !a.cfg.WaitsInHandler {
+		token.WaitTimeout(10 * time.Second)
+		return
+	}
+	select {
+	case <-token.Done():
+	case <-a.done:
+	}
 }
 
 func (a *Agent) runTask(uid string, r *run) {
-	a.SendReport(uid, wire.Status{State: wire.ReportPending, Event: "Received"})
 	if a.cfg.FailsToStart {
 		a.forgetTask(uid)
 		a.SendReport(uid, wire.Status{State: wire.ReportFailed, Event: wire.ReasonStartFailed, ExitCode: -1, Message: "fork/exec: no such file"})
@@ -393,11 +430,16 @@ func (a *Agent) subscribeTo(k wire.Kind, then func(instance int, payload []byte)
 
 // publishJSON publishes a message and waits for the broker, so that reports stay in order.
 func (a *Agent) publishJSON(topic string, v any) {
+	a.startPublish(topic, v).WaitTimeout(10 * time.Second)
+}
+
+// startPublish publishes a message without waiting for the broker.
+func (a *Agent) startPublish(topic string, v any) mqtt.Token {
 	payload, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // cannot happen for our own types
 	}
-	a.currentClient().Publish(topic, wire.QoS, false, payload).WaitTimeout(10 * time.Second)
+	return a.currentClient().Publish(topic, wire.QoS, false, payload)
 }
 
 // waitUnlessStopped waits and reports whether the agent still runs.

@@ -5,6 +5,7 @@ package simrobot
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -49,6 +50,8 @@ type Config struct {
 	LogDir string
 	// IsSilent makes the robot ignore dispatches and task lists, although it sends heartbeats.
 	IsSilent bool
+	// OmitsConnectionID makes the robot an agent of an earlier version, which sends no connection id.
+	OmitsConnectionID bool
 }
 
 // Robot is one running robot.
@@ -63,11 +66,12 @@ type Robot struct {
 	reports      chan outgoing // in order; dropped ones are repeated
 	ship         *logship.Shipper
 
-	mu       sync.Mutex
-	attempts map[key]*attempt
-	starts   map[string]int // by UID
-	acked    uint64         // last heartbeat
-	refused  int            // older attempts, and lists that were out of date
+	mu           sync.Mutex
+	connectionID string // of the last connection; empty: the robot sends none
+	attempts     map[key]*attempt
+	starts       map[string]int // by UID
+	acked        uint64         // last heartbeat
+	refused      int            // older attempts, and lists that were out of date
 }
 
 type outgoing struct {
@@ -150,7 +154,11 @@ func (r *Robot) openConnection(ctx context.Context) error {
 		return err
 	}
 	client := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){r.handleMessage}})
-	will, _ := wire.Encode(wire.Presence{})
+	connectionID := ""
+	if !r.cfg.OmitsConnectionID {
+		connectionID = cryptorand.Text()
+	}
+	will, _ := wire.Encode(wire.Presence{ConnectionID: connectionID})
 	_, err = client.Connect(ctx, &paho.Connect{
 		ClientID: clientID, KeepAlive: 60, CleanStart: true,
 		WillMessage: &paho.WillMessage{Topic: wire.RobotTopic(r.cfg.RobotID, wire.KindPresence), Payload: will, QoS: wire.QoS},
@@ -166,16 +174,23 @@ func (r *Robot) openConnection(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	r.mu.Lock()
-	r.client = client
+	r.client, r.connectionID = client, connectionID
 	r.mu.Unlock()
 	r.sendRegister()
 	r.ship.SetConnected(true)
 	return nil
 }
 
+// currentConnectionID returns the id of the connection that was opened last.
+func (r *Robot) currentConnectionID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connectionID
+}
+
 func (r *Robot) sendRegister() {
 	r.publishKind(wire.KindRegister, wire.Register{
-		RobotID: r.cfg.RobotID, AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true,
+		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
 			CPU: &wire.CPU{LogicalCores: 64}, Memory: &wire.Memory{Total: 256 << 30}, Drivers: []string{"exec", "raw_exec"},
@@ -196,7 +211,7 @@ func (r *Robot) AwaitOnline(ctx context.Context) error {
 // Stop sends a graceful disconnect and ends every task without a report.
 func (r *Robot) Stop() {
 	r.stopTasks() // first, so that no report follows the disconnect
-	r.publishKind(wire.KindPresence, wire.Presence{Graceful: true})
+	r.publishKind(wire.KindPresence, wire.Presence{Graceful: true, ConnectionID: r.currentConnectionID()})
 	_ = r.currentClient().Disconnect(&paho.Disconnect{})
 }
 

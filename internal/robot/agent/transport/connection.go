@@ -6,6 +6,7 @@ package transport
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -104,10 +105,11 @@ type Connection struct {
 
 	deviceChanges deviceChanges
 
-	mu         sync.Mutex // guards the fields below
-	client     *paho.Client
-	stateSince time.Time // when client was set; client is nil while disconnected
-	registered bool      // over this connection
+	mu           sync.Mutex // guards the fields below
+	client       *paho.Client
+	stateSince   time.Time // when client was set; client is nil while disconnected
+	registered   bool      // over this connection
+	connectionID string    // of the last connection that was opened
 }
 
 // NewConnection returns a Connection. Run opens it.
@@ -190,6 +192,21 @@ func (l *Connection) setClient(c *paho.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.client, l.stateSince, l.registered = c, time.Now(), false
+}
+
+// newConnectionID returns the id of a connection that is about to be opened.
+func (l *Connection) newConnectionID() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connectionID = cryptorand.Text()
+	return l.connectionID
+}
+
+// currentConnectionID returns the id of the connection that was opened last.
+func (l *Connection) currentConnectionID() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.connectionID
 }
 
 func (l *Connection) setRegistered(registered bool) {

@@ -62,14 +62,14 @@ func TestCountFailures(t *testing.T) {
 }
 
 func TestConnectPacket_KeepsNoSession(t *testing.T) {
-	c := NewConnection(ConnectionConfig{RobotID: "r1", Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}}).connectPacket()
+	c := NewConnection(ConnectionConfig{RobotID: "r1", Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}}).connectPacket("c1")
 	if !c.CleanStart || *c.Properties.SessionExpiryInterval != 0 {
 		t.Errorf("CONNECT %+v, want a clean start and no session after it", c)
 	}
 	if c.ClientID != "k8s4r-agent-r1" || c.KeepAlive != 60 {
 		t.Errorf("client id %q, keep alive %d", c.ClientID, c.KeepAlive)
 	}
-	if w := c.WillMessage; w.Topic != "k8s4r/robots/r1/presence" || string(w.Payload) != `{"online":false}` || w.Retain || w.QoS != 1 {
+	if w := c.WillMessage; w.Topic != "k8s4r/robots/r1/presence" || string(w.Payload) != `{"online":false,"connectionId":"c1"}` || w.Retain || w.QoS != 1 {
 		t.Errorf("last will %+v", w)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 func (l *Connection) publishRegistration(ctx context.Context, device wire.DeviceInfo, p *policy.Policy) {
 	r := l.config.Registration
-	r.Address, r.DeviceInfo, r.Policy = l.address, &device, p
+	r.Address, r.DeviceInfo, r.Policy, r.ConnectionID = l.address, &device, p, l.currentConnectionID()
 	l.logSendError(l.publishRobotMessage(ctx, wire.KindRegister, r))
 }
 
@@ -62,7 +62,7 @@ func (l *Connection) publishRobotMessage(ctx context.Context, k wire.Kind, v any
 // broker has acknowledged it.
 func (l *Connection) PublishOffline(ctx context.Context) error {
 	topic := wire.RobotTopic(l.config.RobotID, wire.KindPresence)
-	return l.publishMessage(ctx, wire.KindPresence, topic, wire.Presence{Graceful: true}, paho.PublishMethod_Blocking)
+	return l.publishMessage(ctx, wire.KindPresence, topic, wire.Presence{Graceful: true, ConnectionID: l.currentConnectionID()}, paho.PublishMethod_Blocking)
 }
 
 func (l *Connection) publishMessage(ctx context.Context, k wire.Kind, topic string, v any, how paho.PublishMethod) error {

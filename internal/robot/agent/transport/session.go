@@ -72,7 +72,7 @@ func (l *Connection) connectClient(ctx context.Context) (*paho.Client, <-chan er
 		OnClientError:      func(err error) { reportLoss(lost, err) },
 		OnServerDisconnect: func(d *paho.Disconnect) { reportLoss(lost, disconnectError(d)) },
 	})
-	if ack, err := client.Connect(ctx, l.connectPacket()); err != nil {
+	if ack, err := client.Connect(ctx, l.connectPacket(l.newConnectionID())); err != nil {
 		l.renewIfRefused(ctx, ack, err)
 		return nil, nil, fmt.Errorf("MQTT connect: %w", err)
 	}
@@ -108,10 +108,10 @@ func (l *Connection) mqttClientID() string {
 // Every connection starts clean, and its session expires with it: a dispatch that the
 // broker kept would start a task that was moved to another robot in the meantime
 // (docs/explanation/adr/0008-the-agents-session.md).
-func (l *Connection) connectPacket() *paho.Connect {
-	will, err := wire.Encode(wire.Presence{})
+func (l *Connection) connectPacket(connectionID string) *paho.Connect {
+	will, err := wire.Encode(wire.Presence{ConnectionID: connectionID})
 	if err != nil {
-		panic(err) // a constant
+		panic(err) // it has no field that cannot be encoded
 	}
 	c := &paho.Connect{
 		ClientID:   l.mqttClientID(),
