@@ -387,7 +387,7 @@ func TestChart_ConfiguresTheConsole(t *testing.T) {
 	for console, want := range map[string]bool{"console.enabled=true": true, "console.enabled=true,console.impersonate=true": true, "console.impersonate=true": false} {
 		out, err := s.helm("template", "k8s4r", chart, "--namespace=k8s4r-system", "--kube-version=1.36.0", "--set", "server.mqttURL=mqtts://b:8883,"+console)
 		bound := strings.Contains(out, "kind: ClusterRoleBinding\nmetadata:\n  name: k8s4r-console-impersonator\n")
-		if has := strings.Contains(out, "k8s4r-console"); err != nil || has != want || bound != (want && strings.Contains(console, "impersonate")) {
+		if has := strings.Contains(out, "name: k8s4r-console"); err != nil || has != want || bound != (want && strings.Contains(console, "impersonate")) {
 			t.Errorf("%s: %v, there is a console %v, which acts for others %v", console, err, has, bound)
 		}
 	}

@@ -56,7 +56,7 @@ type Config struct {
 	NoTasksAfterReconnect bool
 	// WaitsInHandler handles one message after the other, and waits in the handler until the broker
 	// has acknowledged its report. If more messages arrive meanwhile than the client library holds,
-	// the agent reads nothing any more, the acknowledgement included.
+	// the agent no longer reads anything, the acknowledgement included.
 	WaitsInHandler bool
 	// ClearsTaskList publishes an empty retained task list when the agent connects.
 	ClearsTaskList bool
