@@ -251,14 +251,17 @@ func eat() {
 	fmt.Println("ate", len(all))
 }
 
-// mounted returns the mounts of the host.
+// mounted returns the mounts of the host, without those of other tests, which run meanwhile: these
+// are in their directories for temporary files.
 func mounted(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(string(b), "\n")
+	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool {
+		return strings.Contains(line, " "+os.TempDir()+"/") && !strings.Contains(line, t.Name())
+	})
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
