@@ -78,7 +78,7 @@ func TestController_ReadsTasksBeforeItAnswers(t *testing.T) {
 			g.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.GroupVersion.WithKind("Job"))}
 			task := func(version, state string) *v1alpha1.Task {
 				t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{
-					Name: "j-g-0-t", Namespace: "ns", UID: "t", ResourceVersion: version, Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"},
+					Name: "j-g-0-t", Namespace: "ns", UID: "t", ResourceVersion: version, Labels: map[string]string{v1alpha1.LabelTaskGroup: g.Name, v1alpha1.LabelTaskIndex: "0"},
 					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind("TaskGroup"))},
 				}}
 				t.Spec.Name, t.Status.State = "t", state

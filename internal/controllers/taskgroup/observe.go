@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
@@ -55,32 +56,61 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 	return w, nil
 }
 
-// refreshRecords reads the unfinished Tasks of the group, whose last events may not have arrived.
+// refreshRecords reads the Tasks of the group again, whose last events may not have arrived.
 //
 // For a pause or a cancel it reads them from the cache, after the Job: the task controller reads a
 // later version of one of them together with this state of the Job, and starts nothing. For a requeue
 // it reads past the cache, because the user may have requeued a failure that the cache does not show.
 func (c *Controller) refreshRecords(ctx context.Context, w *Input) error {
+	if taskcounts.PendingRequeue(w.Job, w.Group) != nil {
+		return c.refreshRecordsLive(ctx, w.Group)
+	}
 	var names []string
 	c.counts.withGroup(w.Group.UID, func(m *groupTasks) { names = m.unfinishedTasks() })
-	from := client.Reader(c.Client)
-	if taskcounts.PendingRequeue(w.Job, w.Group) != nil {
-		from = c.Live
-	}
 	for _, name := range names {
 		var t v1alpha1.Task
-		err := from.Get(ctx, types.NamespacedName{Namespace: w.Group.Namespace, Name: name}, &t, client.UnsafeDisableDeepCopy)
+		err := c.Get(ctx, types.NamespacedName{Namespace: w.Group.Namespace, Name: name}, &t, client.UnsafeDisableDeepCopy)
 		if apierrors.IsNotFound(err) {
 			continue // the event of its deletion follows
 		}
 		if err != nil {
 			return fmt.Errorf("get task %s: %w", name, err)
 		}
-		if owner := owningGroup(&t); owner != nil && owner.UID == w.Group.UID {
-			c.counts.withGroup(w.Group.UID, func(m *groupTasks) { m.recordTask(c.Now(), &t) })
-		}
+		c.refreshRecord(w.Group, &t)
 	}
 	return nil
+}
+
+// refreshPage is the number of Tasks in one answer of the API server.
+const refreshPage = 500
+
+func (c *Controller) refreshRecordsLive(ctx context.Context, g *v1alpha1.TaskGroup) error {
+	labels := client.MatchingLabels{v1alpha1.LabelTaskGroup: naming.LabelValue(g.Name)}
+	for next := ""; ; {
+		var page v1alpha1.TaskList
+		if err := c.Live.List(ctx, &page, client.InNamespace(g.Namespace), labels, client.Limit(refreshPage), client.Continue(next)); err != nil {
+			return fmt.Errorf("list tasks: %w", err)
+		}
+		for i := range page.Items {
+			c.refreshRecord(g, &page.Items[i])
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// refreshRecord records a Task of the group that is newer than its last event. It ignores one without
+// an event, which may have been deleted meanwhile.
+func (c *Controller) refreshRecord(g *v1alpha1.TaskGroup, t *v1alpha1.Task) {
+	if owner := owningGroup(t); owner == nil || owner.UID != g.UID {
+		return
+	}
+	c.counts.withGroup(g.UID, func(m *groupTasks) {
+		if m.hasRecord(t.Name) {
+			m.recordTask(c.Now(), t)
+		}
+	})
 }
 
 // getJob returns the Job that owns the group, and nil if it was deleted, even if there is
