@@ -419,16 +419,21 @@ func (m *model) silence(r *modelRobot) {
 }
 
 // maySettleSilent reports whether the job ends although a robot stays silent: its tasks can be
-// replaced, no other robot has failed them, none has to follow a task of its replica, and it repeats no
-// report, which the server takes for an answer.
+// replaced, no other robot has failed them or has a report under way that one has ended, none has to
+// follow a task of its replica, and it repeats no report, which the server takes for an answer.
 func (m *model) maySettleSilent(r *modelRobot) bool {
 	d, def := m.job.Spec.Disconnect, m.job.Spec.TaskGroups[0]
 	for _, t := range m.tasks {
-		if len(t.Status.FailedRobots) > 0 {
+		if len(t.Status.FailedRobots) > 0 || lifecycle.TaskState(t.Status.State) == lifecycle.TaskExited {
 			return false
 		}
 	}
-	return len(r.live)+len(r.unacked) == 0 && d.StopOnRobotAfter == nil && (d.Replace == nil || *d.Replace) && def.Tasks[0].Timeout == nil && !def.HasStages()
+	for _, robot := range m.agents {
+		if len(robot.unacked) > 0 {
+			return false
+		}
+	}
+	return len(r.live) == 0 && d.StopOnRobotAfter == nil && (d.Replace == nil || *d.Replace) && def.Tasks[0].Timeout == nil && !def.HasStages()
 }
 
 // cancelAndRequeue cancels the job and requeues it, as an operator would.
