@@ -127,13 +127,18 @@ func (l *taskLists) postponeForAnswers(robotID string) bool {
 	return true
 }
 
-// onAnswered makes a list due that has waited for the answers of a legacy agent.
+// onAnswered makes a list due that has waited for the answers of a legacy agent. If the agent has ended
+// a task meanwhile, the list has another time, which waits for a pause of the ends.
 func (l *taskLists) onAnswered(robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.states[robotID]; c != nil && c.answersUntil.After(l.now()) {
-		c.answersUntil = l.now()
-		l.dirty[robotID] = c.answersUntil
-		l.wakeUp()
+	c, now := l.states[robotID], l.now()
+	if c == nil || !c.answersUntil.After(now) {
+		return
 	}
+	if l.dirty[robotID].Equal(c.answersUntil) {
+		l.dirty[robotID] = now
+	}
+	c.answersUntil = now
+	l.wakeUp()
 }

@@ -120,6 +120,16 @@ func TestTaskList_WaitsForAnswersOfLegacyAgent(t *testing.T) {
 		b.expectLists(legacyAnswerTimeout - 1)
 		b.expectLists(1, 1)
 	})
+	t.Run("an answer does not shorten the wait for a pause of the ends", func(t *testing.T) {
+		b := newBurst(t, 3)
+		b.unanswered = func(string) map[types.UID]bool { return unanswered }
+		b.onTaskChanged(b.objects.removeTask(b.tasks[2]), nil)
+		b.expectLists(0)
+		b.reportEnd(1)
+		b.onAnswered("r1")
+		b.expectLists(holdBackFor - 1)
+		b.expectLists(1, 1)
+	})
 	t.Run("the list of a registration is sent at once, without the tasks that are dispatched", func(t *testing.T) {
 		b := newBurst(t, 3)
 		b.unanswered = func(string) map[types.UID]bool { return map[types.UID]bool{b.tasks[0].UID: true} }
