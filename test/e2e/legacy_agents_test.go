@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,22 +291,23 @@ func (f *fleet) nothingComesBack(robot string, runs map[string]int) {
 	}
 }
 
-// forgets ends many tasks of an agent at nearly the same time, while its task list changes with
-// each. They end only when the list names all of them: a list that crosses the end of a task on its
-// way makes such an agent run the task again.
+// forgets ends many tasks of an agent at nearly the same time, after a list has named all of them: a
+// list that crosses the end of a task on its way makes such an agent run the task again.
 func (f *fleet) forgets() {
 	a := f.join("forgetful", legacyagent.Config{Run: -1})
 	f.create(jobOn("forgetful", "at-once", 10))
+	testkit.Eventually(f.t, 30*time.Second, "all tasks run", func() bool {
+		tasks := f.tasksOf("at-once")
+		return len(tasks) == 10 && !slices.ContainsFunc(tasks, func(t v1alpha1.Task) bool { return t.Status.State != "running" })
+	})
+	a.Reconnect()
 	l := listen(f.t, f.MQTTURL, wire.RobotTopic("forgetful", wire.KindState))
-	testkit.EventuallyNoError(f.t, 30*time.Second, "all tasks run and are listed", func() error {
-		tasks, list := f.tasksOf("at-once"), l.last(wire.RobotTopic("forgetful", wire.KindState))
-		for i := range tasks {
-			if t := &tasks[i]; t.Status.State != "running" || !strings.Contains(list, string(t.UID)) {
-				return fmt.Errorf("%s is %q, the list is %.300s", t.Name, t.Status.State, list)
+	testkit.EventuallyNoError(f.t, 30*time.Second, "all tasks are listed", func() error {
+		list := l.last(wire.RobotTopic("forgetful", wire.KindState))
+		for _, t := range f.tasksOf("at-once") {
+			if !strings.Contains(list, string(t.UID)) {
+				return fmt.Errorf("%s is not in the list %.300s", t.Name, list)
 			}
-		}
-		if len(tasks) != 10 {
-			return fmt.Errorf("%d tasks", len(tasks))
 		}
 		return nil
 	})

@@ -44,7 +44,6 @@ type downlink struct {
 	repeatPause   time.Duration           // before the first repeat
 	legacyGrace   time.Duration           // how long a Task is held for a legacy agent
 	isRestoring   func() bool             // after a restore, until the robots have reported
-	onAnswered    func(robotID string)    // a legacy agent has answered all dispatches; called with mu held
 	log           logr.Logger
 
 	mu              sync.Mutex // locked before taskLists.mu
@@ -83,9 +82,6 @@ type overdueDispatch struct {
 
 func (d *downlink) initMaps() {
 	d.items, d.awaited, d.wake = map[types.UID]*item{}, map[string]awaitedAnswer{}, make(chan struct{}, 1)
-	if d.onAnswered == nil {
-		d.onAnswered = func(string) {}
-	}
 	if d.isRestoring == nil {
 		d.isRestoring = func() bool { return false }
 	}

@@ -207,7 +207,7 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 	g.downlink = &downlink{
 		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
 		releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
-		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery, onAnswered: g.taskLists.onAnswered,
+		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery,
 	}
 	g.downlink.initMaps()
 	g.attributes = &attributeWatcher{objects: g.objects, send: g.resendTask}
@@ -221,8 +221,7 @@ func (g *Gateway) onConnectionUp() {
 }
 
 // onSubscribed publishes all task lists, because the broker may have lost its retained
-// messages. Lists of legacy agents wait if the broker may have queued messages of
-// theirs.
+// messages. Dispatches to legacy agents wait if the broker may have queued messages of theirs.
 func (g *Gateway) onSubscribed(connection int64, backlog bool) {
 	g.subscribeMu.Lock()
 	defer g.subscribeMu.Unlock()
@@ -234,7 +233,7 @@ func (g *Gateway) onSubscribed(connection int64, backlog bool) {
 		settled = settled.Add(g.cfg.BacklogWindow)
 	}
 	g.downlink.holdLegacyAgents(settled)
-	g.taskLists.sendAll(connection, settled)
+	g.taskLists.sendAll(connection)
 }
 
 // NeedLeaderElection reports that only one server is connected to the broker at a time.

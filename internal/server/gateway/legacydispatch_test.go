@@ -99,51 +99,6 @@ func TestDownlink_WaitsTenSecondsForSilentLegacyAgent(t *testing.T) {
 	}
 }
 
-func TestTaskList_WaitsForAnswersOfLegacyAgent(t *testing.T) {
-	unanswered := map[types.UID]bool{"x": true}
-	start := func(t *testing.T) *burst {
-		b := newBurst(t, 2)
-		b.unanswered = func(string) map[types.UID]bool { return unanswered }
-		gone := b.objects.removeTask(b.tasks[1])
-		b.onTaskChanged(gone, nil)
-		b.expectLists(0)
-		return b
-	}
-	t.Run("until it has answered", func(t *testing.T) {
-		b := start(t)
-		b.expectLists(legacyAnswerTimeout / 2)
-		b.onAnswered("r1")
-		b.expectLists(0, 1)
-	})
-	t.Run("or the timeout", func(t *testing.T) {
-		b := start(t)
-		b.expectLists(legacyAnswerTimeout - 1)
-		b.expectLists(1, 1)
-	})
-	t.Run("an answer does not shorten the wait for a pause of the ends", func(t *testing.T) {
-		b := newBurst(t, 3)
-		b.unanswered = func(string) map[types.UID]bool { return unanswered }
-		b.onTaskChanged(b.objects.removeTask(b.tasks[2]), nil)
-		b.expectLists(0)
-		b.reportEnd(1)
-		b.onAnswered("r1")
-		b.expectLists(holdBackFor - 1)
-		b.expectLists(1, 1)
-	})
-	t.Run("the list of a registration is sent at once, without the tasks that are dispatched", func(t *testing.T) {
-		b := newBurst(t, 3)
-		b.unanswered = func(string) map[types.UID]bool { return map[types.UID]bool{b.tasks[0].UID: true} }
-		b.resendList("r1")
-		b.sendRegistrationList("r1")
-		if last := (*b.out)[len(*b.out)-1]; len(last.Tasks) != 2 {
-			t.Errorf("a list of %d tasks", len(last.Tasks))
-		}
-		b.expectLists(0)
-		b.onAnswered("r1")
-		b.expectLists(0, 3)
-	})
-}
-
 // Two legacy agents that wait for themselves while they handle a message complete a burst of tasks,
 // whether they are connected when the tasks are created, or connect later.
 func TestGateway_LegacyAgentsCompleteBurst(t *testing.T) {

@@ -60,7 +60,7 @@ func (m *model) startServer() {
 		highest = max(highest, versionOf(m.tasks[name].ResourceVersion))
 	}
 	s.objects.raiseVersion(max(highest, uint64(m.version)))
-	s.lists.sendAll(1, m.now)
+	s.lists.sendAll(1)
 	for _, name := range m.taskNames() {
 		s.downlink.onTaskChanged(m.tasks[name].UID)
 	}

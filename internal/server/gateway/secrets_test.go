@@ -312,8 +312,10 @@ func TestTaskList_OmitsTasksWithSecretsForLegacyAgent(t *testing.T) {
 	v.deliverTask(atVersion(newBoundTask("t2", "r1"), 2))
 	for protocol, want := range map[string]int{robotv1.ProtocolV1: 1, robotv1.ProtocolV2: 2} {
 		l := &taskLists{objects: v, protocolOf: func(string) string { return protocol }}
-		if l.initMaps(); len(l.activeTasksLocked("r1")) != want {
-			t.Errorf("%s: %d tasks are named, want %d", protocol, len(l.activeTasksLocked("r1")), want)
+		l.initMaps()
+		l.stateLocked("r1").remembered = l.rememberableLocked("r1", nil)
+		if got := len(l.activeTasksLocked("r1")); got != want {
+			t.Errorf("%s: %d tasks are named, want %d", protocol, got, want)
 		}
 	}
 }

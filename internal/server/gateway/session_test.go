@@ -90,21 +90,6 @@ func TestGateway_HoldsLegacyAgentUntilBacklogIsReceived(t *testing.T) {
 		if *sent == want && protocol == robotv1.ProtocolV1 {
 			t.Errorf("%s: not dispatched after the backlog", protocol)
 		}
-
-		l, v, out := newTestLists(protocol)
-		at := clock
-		l.now = func() time.Time { return at }
-		v.deliverTask(task)
-		v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
-		l.sendAll(1, settled)
-		if len(*out) != want {
-			t.Errorf("%s: %d lists at once, want %d", protocol, len(*out), want)
-		}
-		at = settled
-		l.sendDue()
-		if len(*out) != 1 {
-			t.Errorf("%s: %d lists after the backlog", protocol, len(*out))
-		}
 	}
 }
 
@@ -125,43 +110,16 @@ func TestDownlink_DueDispatchWaitsForBacklog(t *testing.T) {
 	}
 }
 
-// A list that was due before the connection is not sent before the backlog.
-func TestTaskList_DueListWaitsForBacklog(t *testing.T) {
-	l, v, out := newTestLists(robotv1.ProtocolV1)
-	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
-	up := int64(0)
-	l.upConnection = func() int64 { return up }
-	l.resendList("r1")
-	l.sendDue()
-	if len(*out) != 0 {
-		t.Fatal("sent before the connection was up")
-	}
-	due := l.dueRobots()
-	l.sendAll(1, clock.Add(time.Second))
-	up = 1
-	for _, id := range due {
-		l.sendIfDue(id)
-	}
-	if len(*out) != 0 {
-		t.Error("sent although it was postponed")
-	}
-	l.passHour()
-	if len(*out) != 1 {
-		t.Errorf("%d lists after the backlog", len(*out))
-	}
-}
-
 func TestTaskList_SkipsListOfOldConnection(t *testing.T) {
 	l, v, out := newTestLists(robotv1.ProtocolV1)
 	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
 	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
 	l.currentConnection = func() int64 { return 2 }
-	l.sendAll(1, clock) // of the previous connection
+	l.sendAll(1) // of the previous connection
 	if len(*out) != 0 {
 		t.Error("sent on the next connection before its backlog was received")
 	}
-	l.sendAll(2, clock)
+	l.sendAll(2)
 	if len(*out) != 1 {
 		t.Errorf("%d lists, want 1: the skipped list was recorded as sent", len(*out))
 	}
@@ -178,7 +136,7 @@ func TestTaskList_DeletedRobotGetsEmptyListAfterReconnect(t *testing.T) {
 	v.removeRobot(v.robot("r1"))
 	l.forgetRobot("r1")
 	l.upConnection = up
-	l.sendAll(1, clock)
+	l.sendAll(1)
 	if last := (*out)[len(*out)-1]; len(*out) != 2 || len(last.Refs) != 0 {
 		t.Errorf("%d lists, the last %+v", len(*out), last)
 	}

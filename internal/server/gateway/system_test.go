@@ -118,13 +118,6 @@ func startWith(t *testing.T, cfg Config, objects ...client.Object) *system {
 	return startTuned(t, cfg, nil, objects...)
 }
 
-// startWithoutLists starts a system that sends legacy agents no list because of new tasks. An agent
-// that has ended a task would run it again if it received such a list too late.
-func startWithoutLists(t *testing.T) *system {
-	t.Helper()
-	return startTuned(t, Config{}, func(b *Gateway) { b.taskLists.holdBack = time.Hour })
-}
-
 func startTuned(t *testing.T, cfg Config, tune func(*Gateway), objects ...client.Object) *system {
 	t.Helper()
 	s := &system{t: t, tune: tune, writes: map[string]int{}}

@@ -47,7 +47,6 @@ type taskLists struct {
 	onTooLarge        func(robotID string, tasks int) // for one message
 	upConnection      func() int64                    // the connection for which sendAll has been called; zero: none
 	currentConnection func() int64                    // the current connection, up or not
-	holdBack          time.Duration                   // the delay of legacy agents' lists; default: holdBackFor
 	journalRequest    func(robotID string) uint64     // after a restore: asks for the robot's journal; zero: does not
 	mustQuery         func() bool                     // ask for the state of every started attempt
 	// unanswered returns the tasks whose dispatch a robot has not answered. It is called without mu.
@@ -63,23 +62,19 @@ type taskLists struct {
 
 // listState is what was sent to one robot.
 type listState struct {
-	list      uint64 // epoch of the last list
-	dispatch  uint64 // highest epoch of a dispatch
-	refs      []wire.TaskReference
-	canceled  []wire.TaskReference
-	protocol  string    // empty: no list was sent
-	firstEnd  time.Time // of a legacy agent: the first end since its last list; zero: none
-	heldUntil time.Time // before it, lists that can wait are not sent
-	// answersUntil is until when a due list of a legacy agent waits for its answers. Zero: none is due.
-	answersUntil time.Time
-	leftOut      map[types.UID]bool // tasks that the next list of a legacy agent lacks
+	list     uint64 // epoch of the last list
+	dispatch uint64 // highest epoch of a dispatch
+	refs     []wire.TaskReference
+	canceled []wire.TaskReference
+	protocol string // empty: no list was sent
+	// remembered are the attempts that a legacy agent's list may name.
+	remembered map[types.UID]int32
 }
 
 func (l *taskLists) initMaps() {
 	l.dirty, l.states, l.endedAttempts = map[string]time.Time{}, map[string]*listState{}, map[types.UID]int32{}
 	l.deleted = map[string]bool{}
 	l.wake = make(chan struct{}, 1)
-	l.holdBack = cmp.Or(l.holdBack, holdBackFor)
 	if l.journalRequest == nil {
 		l.journalRequest, l.mustQuery = func(string) uint64 { return 0 }, func() bool { return false }
 	}
@@ -128,7 +123,7 @@ func (l *taskLists) recordEnd(r report) {
 		return
 	}
 	l.endedAttempts[r.uid] = r.attempt
-	l.holdBackLocked(r.robot)
+	l.forgetRememberedLocked(r)
 }
 
 // forgetEnd forgets a recorded end once the Task's status contains it.
@@ -178,7 +173,6 @@ func (l *taskLists) markMoved(old, now *robotv1.Task) {
 		l.markDirty(old.CurrentRobot(), 0)
 		l.markDirty(now.CurrentRobot(), 0)
 	case was:
-		// A legacy agent runs the tasks of an outdated list.
 		l.markDirty(old.CurrentRobot(), correctionWindow(now))
 	case is:
 		l.markDirty(now.CurrentRobot(), listWindow)
@@ -204,9 +198,6 @@ func (l *taskLists) markDirty(robotID string, within time.Duration) {
 // markDirtyLocked is markDirty for callers that hold l.mu.
 func (l *taskLists) markDirtyLocked(robotID string, within time.Duration) {
 	due := l.now().Add(within)
-	if within > 0 && l.protocolOf(robotID) == robotv1.ProtocolV1 {
-		due = l.heldBackUntilLocked(robotID)
-	}
 	if there, ok := l.dirty[robotID]; ok && !due.Before(there) {
 		return
 	}
@@ -223,19 +214,25 @@ func (l *taskLists) wakeUp() {
 
 // resendList publishes a robot's list at once, even if it is unchanged.
 func (l *taskLists) resendList(robotID string) {
-	l.mu.Lock()
-	l.stateLocked(robotID).protocol = ""
-	l.mu.Unlock()
+	l.forgetSentList(robotID)
 	l.markDirty(robotID, 0)
 }
 
-// sendAll publishes the lists of all robots. Lists of legacy agents that name tasks wait
-// until the broker's queued messages have been received.
-func (l *taskLists) sendAll(connection int64, settled time.Time) {
+// forgetSentList makes the next list of a robot be sent even if it is unchanged.
+func (l *taskLists) forgetSentList(robotID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stateLocked(robotID).protocol = ""
+}
+
+// sendAll publishes the lists of all robots. That of a legacy agent is sent only if it has changed:
+// it may lack ends that are still on their way.
+func (l *taskLists) sendAll(connection int64) {
 	for _, id := range l.objects.robotIDs() {
-		if !l.postponeList(id, settled) {
-			l.sendListOn(connection, id)
+		if l.protocolOf(id) != robotv1.ProtocolV1 {
+			l.forgetSentList(id)
 		}
+		l.sendListOn(connection, id)
 	}
 	for _, id := range l.deletedRobots() {
 		l.sendListOn(connection, id)
@@ -248,21 +245,6 @@ func (l *taskLists) deletedRobots() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.deleted))
-}
-
-// postponeList marks a robot's list as changed, and reports whether it has to wait.
-func (l *taskLists) postponeList(robotID string, until time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.stateLocked(robotID)
-	c.protocol = ""
-	waits := until.After(l.now()) && l.protocolOf(robotID) == robotv1.ProtocolV1 && len(l.activeTasksLocked(robotID)) > 0
-	if waits {
-		c.heldUntil = until
-		delete(l.dirty, robotID) // replaced by a later time
-		l.markDirtyLocked(robotID, l.holdBack)
-	}
-	return waits
 }
 
 // forgetRobot publishes an empty list for a deleted robot, at once or with the next
@@ -305,7 +287,6 @@ func (l *taskLists) run(ctx context.Context) {
 // sendDue publishes the lists that are due.
 func (l *taskLists) sendDue() {
 	for _, id := range l.dueRobots() {
-		l.awaitAnswers(id)
 		l.sendIfDue(id)
 	}
 }
@@ -322,9 +303,7 @@ func (l *taskLists) dueRobots() []string {
 	return ids
 }
 
-// sendIfDue publishes a list unless it was postponed or the connection is down: a list
-// that is sent before queued messages are received may name a task that a legacy agent
-// has ended, and the agent would run it again.
+// sendIfDue publishes a list unless the connection is down.
 func (l *taskLists) sendIfDue(robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,7 +313,6 @@ func (l *taskLists) sendIfDue(robotID string) {
 		return
 	}
 	delete(l.dirty, robotID)
-	l.stateLocked(robotID).answersUntil = time.Time{}
 	l.sendListLocked(connection, robotID)
 }
 
@@ -376,7 +354,6 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	epoch := l.objects.highestVersion()
 	tasks := l.activeTasksLocked(robotID)
 	c := l.stateLocked(robotID)
-	c.firstEnd = time.Time{}
 	request, refs, over := l.journalRequest(robotID), l.refsOf(tasks), l.canceledOn(robotID)
 	if c.protocol == protocol && slices.EqualFunc(c.refs, refs, equalAttempts) && slices.EqualFunc(c.canceled, over, equalAttempts) {
 		return
@@ -396,14 +373,11 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	c.list, c.refs, c.canceled, c.protocol = epoch, refs, over, protocol
 }
 
-// activeTasksLocked returns the tasks that should be running on a robot. A legacy agent
-// runs tasks that it does not know, so its list has no lost attempts, and no tasks that
-// need a secretEnv.
+// activeTasksLocked returns the tasks that should be running on a robot and that its list names.
 func (l *taskLists) activeTasksLocked(robotID string) []*robotv1.Task {
-	isLegacy, leftOut := l.protocolOf(robotID) == robotv1.ProtocolV1, l.stateLocked(robotID).leftOut
+	isLegacy := l.protocolOf(robotID) == robotv1.ProtocolV1
 	return slices.DeleteFunc(l.objects.tasksOn(robotID), func(t *robotv1.Task) bool {
-		attempt, over := l.endedAttempts[t.UID]
-		return !isListed(t) || over && attempt == t.Status.Attempt || isLegacy && (isLostAttempt(t) || usesSecrets(t) || leftOut[t.UID])
+		return !isListed(t) || isLegacy && !l.isRememberedLocked(robotID, t)
 	})
 }
 

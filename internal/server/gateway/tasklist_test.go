@@ -56,7 +56,7 @@ func TestTaskList_LegacyListHasTasksWithAttemptUIDs(t *testing.T) {
 	l, v, out := newTestLists(robotv1.ProtocolV1)
 	task := taskIn(lifecycle.TaskRunning, 3)
 	v.deliverTask(atVersion(task, 7))
-	l.sendList("r1")
+	l.sendRegistrationList("r1")
 	got := (*out)[0]
 	if len(got.Tasks) != 1 || got.Tasks[0].Metadata.UID != string(task.UID)+"-3" || got.Tasks[0].Spec.Config.Exec.Command != "true" || got.Epoch != 0 {
 		t.Errorf("list %+v", got)
@@ -251,7 +251,7 @@ func TestTaskList_TruncatesLegacyList(t *testing.T) {
 		task.Spec.Env = map[string]string{"X": string(make([]byte, 500))}
 		v.deliverTask(atVersion(task, 7))
 	}
-	l.sendList("r1")
+	l.sendRegistrationList("r1")
 	if n := len((*out)[0].Tasks); n == 0 || n == 400 {
 		t.Errorf("%d tasks", n)
 	}
@@ -362,7 +362,7 @@ func TestTaskList_HidesLostAttemptFromLegacyAgent(t *testing.T) {
 	l, v, out := newTestLists(robotv1.ProtocolV1)
 	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
 	v.deliverTask(atVersion(newLostTask(lifecycle.TaskRunning), 7))
-	l.sendList("r1")
+	l.sendRegistrationList("r1")
 	if len((*out)[0].Tasks) != 0 {
 		t.Error("the list names the lost attempt: a legacy agent would run it again")
 	}
@@ -397,12 +397,9 @@ func TestTaskList_AsksLegacyAgentForNoEnds(t *testing.T) {
 	before, after := atVersion(taskIn(lifecycle.TaskRunning, 1), 7), atVersion(taskIn(lifecycle.TaskExited, 1, timedOut), 8)
 	after.UID = before.UID
 	v.deliverTask(before)
-	l.sendList("r1")
+	l.sendRegistrationList("r1")
 	v.deliverTask(after)
 	l.onTaskChanged(before, after)
-	if due := l.dirty["r1"]; !due.After(clock) {
-		t.Errorf("the list is due at %s, want it delayed", due)
-	}
 	if got := l.canceledOn("r1"); got != nil {
 		t.Errorf("the agent is queried for %+v", got)
 	}
