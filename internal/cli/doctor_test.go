@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,20 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/cli/doctor"
 	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/crds"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// ourDefinitions parses our CRDs once, because that is slow.
-var ourDefinitions = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return crds.ReadCRDs(config.FS) })
-
 // installed returns a cluster with everything installed. change may replace a definition, or
 // remove it by returning nil.
 func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, more ...client.Object) []client.Object {
 	t.Helper()
-	ours, err := ourDefinitions()
+	ours, err := doctor.OurDefinitions()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,13 +16,13 @@ import (
 // another owner.
 const installCommand = "kubectl apply --server-side --field-manager=k8s4r -k config"
 
-// ourDefinitions returns the CRDs of this version, which callers must not change. They are parsed
+// OurDefinitions returns the CRDs of this version, which callers must not change. They are parsed
 // once, because that is slow.
-var ourDefinitions = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return crds.ReadCRDs(config.FS) })
+var OurDefinitions = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return crds.ReadCRDs(config.FS) })
 
 // checkDefinitions checks that the CRDs of K8s4r exist, and whether another operator installed them.
 func checkDefinitions(ctx context.Context, c Cluster) []Finding {
-	ours, err := ourDefinitions()
+	ours, err := OurDefinitions()
 	if err != nil {
 		return newUnknown("definitions", err)
 	}

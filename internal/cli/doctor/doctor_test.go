@@ -58,7 +58,7 @@ func failLists(err error) interceptor.Funcs {
 // definitions returns our CRDs as an installation creates them.
 func definitions(t *testing.T) (all []client.Object) {
 	t.Helper()
-	ours, err := ourDefinitions()
+	ours, err := OurDefinitions()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func checkPolicies(ctx context.Context, c Cluster) []Finding {
 // listForeignDefinitions returns the names of our CRDs that exist in the cluster, mapped to whether
 // they have another owner.
 func listForeignDefinitions(ctx context.Context, c Cluster) (map[string]bool, error) {
-	ours, err := ourDefinitions()
+	ours, err := OurDefinitions()
 	if err != nil {
 		return nil, err
 	}
