@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -155,13 +156,14 @@ func port(address string) int {
 func TestProber_BoundsConcurrentChecks(t *testing.T) {
 	var now, most atomic.Int32
 	full, release := make(chan struct{}), make(chan struct{})
+	closeFull := sync.OnceFunc(func() { close(full) })
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		if n == 3 {
-			close(full)
+			closeFull()
 		}
 		<-release
 	}))
