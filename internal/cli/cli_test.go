@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,6 +189,24 @@ func (b *bench) awaitWatches(n int) {
 		case <-b.watching:
 		case <-time.After(10 * time.Second):
 			b.t.Fatal("no watch began")
+		}
+	}
+}
+
+// awaitWatchesOf blocks until a watch of each of these list types has started. The fake client does not
+// report to a watch what was created before it.
+func (b *bench) awaitWatchesOf(lists ...client.ObjectList) {
+	b.t.Helper()
+	missing := map[string]bool{}
+	for _, l := range lists {
+		missing[fmt.Sprintf("%T", l)] = true
+	}
+	for len(missing) > 0 {
+		select {
+		case kind := <-b.watching:
+			delete(missing, kind)
+		case <-time.After(10 * time.Second):
+			b.t.Fatalf("no watch of %v began", slices.Collect(maps.Keys(missing)))
 		}
 	}
 }

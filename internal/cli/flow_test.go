@@ -414,6 +414,7 @@ func TestFlowLogs_FollowsStepsThatStartLater(t *testing.T) {
 	b.withLogs(func(source string) string { return "log of " + source + "\n" })
 	done := b.start("flow", "logs", "-f", "f")
 	b.out.await(t, "[train/ps-10] log of f-train-ps-10 c")
+	b.awaitWatchesOf(&flowv1.JobFlowList{}, &corev1.PodList{})
 	later := owned(&batchv1.Job{ObjectMeta: metaOf("f-later")}, f, "JobFlow")
 	for _, o := range []client.Object{later, podOf(later, "t", 0, "c")} {
 		if err := b.client.Create(t.Context(), o); err != nil {
