@@ -621,7 +621,7 @@ func TestTaskList_OmitsEndedAttemptOfLegacyAgentBeforeWrite(t *testing.T) {
 	a.EndTask(string(task.UID))
 	eventually(t, "the server has received the end", func() bool { return s.gateway.taskLists.hasEndRecorded(task.UID) })
 	l := s.newListener(wire.RobotTopic("d1", wire.KindState))
-	s.gateway.taskLists.resendList("d1")
+	s.gateway.sendAll("d1", robotv1.ProtocolV1) // as when it registers again
 	eventually(t, "the list is empty", func() bool {
 		payload, _ := l.lastPayload(wire.RobotTopic("d1", wire.KindState))
 		return string(payload) == `{"tasks":[]}`
@@ -667,12 +667,12 @@ func TestTaskList_DropsTaskThatEnds(t *testing.T) {
 			t.Parallel()
 			s := start(t)
 			s.approveRobots()
-			a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: true})
+			s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: true})
 			task := s.createTask(newBoundTask("t1", "d1"))
 			topic := wire.RobotTopic("d1", wire.KindState)
 			l := s.newListener(topic)
 			eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-			a.Reconnect()
+			s.gateway.sendAll("d1", robotv1.ProtocolV1) // as when the agent registers again
 			eventually(t, "the list names it", func() bool { payload, _ := l.lastPayload(topic); return bytes.Contains(payload, []byte(task.UID)) })
 			goes(s, task)
 			eventually(t, "the list is empty", func() bool { payload, _ := l.lastPayload(topic); return string(payload) == `{"tasks":[]}` })
@@ -685,7 +685,9 @@ func TestTaskList_RestartedLegacyAgentGetsRemainingTasks(t *testing.T) {
 	s.approveRobots()
 	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
 	ends, stays := s.createTask(newBoundTask("ends", "d1")), s.createTask(newBoundTask("stays", "d1"))
-	eventually(t, "both run", func() bool { return len(a.RunningTasks()) == 2 })
+	eventually(t, "both run", func() bool {
+		return s.state("ends") == lifecycle.TaskRunning && s.state("stays") == lifecycle.TaskRunning
+	})
 	a.SendReport(string(ends.UID), wire.Status{State: wire.ReportCompleted})
 	// A broker acknowledges before it delivers, so messages of the restarted agent on its new
 	// connection could overtake this one.

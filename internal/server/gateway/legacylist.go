@@ -15,6 +15,10 @@ import (
 // agent lacks the tasks that are about to be dispatched: the agent would start them all while
 // dispatches arrive.
 func (l *taskLists) sendRegistrationList(robotID string) {
+	if l.protocolOf(robotID) != robotv1.ProtocolV1 {
+		l.sendList(robotID)
+		return
+	}
 	unanswered := l.unanswered(robotID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -27,8 +31,9 @@ func (l *taskLists) sendRegistrationList(robotID string) {
 func (l *taskLists) rememberableLocked(robotID string, unanswered map[types.UID]bool) map[types.UID]int32 {
 	attempts := map[types.UID]int32{}
 	for _, t := range l.objects.tasksOn(robotID) {
-		ended, isEnded := l.endedAttempts[t.UID]
-		if isEnded := isEnded && ended == t.Status.Attempt; !isEnded && !unanswered[t.UID] && !usesSecrets(t) {
+		ended, ok := l.endedAttempts[t.UID]
+		hasEnded := ok && ended == t.Status.Attempt
+		if !hasEnded && !unanswered[t.UID] && !usesSecrets(t) {
 			attempts[t.UID] = t.Status.Attempt
 		}
 	}

@@ -225,8 +225,8 @@ func (l *taskLists) forgetSentList(robotID string) {
 	l.stateLocked(robotID).protocol = ""
 }
 
-// sendAll publishes the lists of all robots. That of a legacy agent is sent only if it has changed:
-// it may lack ends that are still on their way.
+// sendAll publishes the lists of all robots. That of a legacy agent is sent only if it has changed: it
+// may name tasks whose ends are still on their way.
 func (l *taskLists) sendAll(connection int64) {
 	for _, id := range l.objects.robotIDs() {
 		if l.protocolOf(id) != robotv1.ProtocolV1 {
