@@ -13,9 +13,15 @@ var unitPackages = []string{
 	"./api/...", "./cmd/...", "./config/...", "./hack/...", "./internal/...", "./web",
 }
 
-// unitTests runs them once, under the race detector. The linter has vetted the code already.
+// unitTests runs them once, under the race detector; short, it runs a share of the random and long
+// ones. The linter has vetted the code already.
 func unitTests(short bool) step {
 	return tests("unit tests", goTest{race: true, short: short, side: 4, packages: unitPackages})
+}
+
+// archiveTests runs what the short unit tests leave out: the archive over PostgreSQL.
+func archiveTests() step {
+	return tests("archive", goTest{race: true, packages: []string{"./internal/archive"}})
 }
 
 func sbomTests() step {
@@ -73,7 +79,7 @@ var presubmitTier = tier{
 		}}},
 		{lanes: []lane{
 			{
-				unitTests(false), sbomTests(),
+				unitTests(true), archiveTests(), sbomTests(),
 				shell("bill of materials", "make -s -o build sbom"),
 				systemTests("brokers", 2, "./test/broker"),
 				systemTests("drivers", 2, "./test/drivers"),
@@ -81,6 +87,7 @@ var presubmitTier = tier{
 			{
 				systemTests("controllers", 6, "./test/controllers"),
 				systemTests("faults", 4, "./test/faults"),
+				shell("browser", "make -s -o build -o web web-test"),
 			},
 			{systemTests("e2e", 4, "./test/e2e")},
 			{
@@ -92,7 +99,6 @@ var presubmitTier = tier{
 				shell("demo", "make -s -o build demo"),
 			},
 		}},
-		{lanes: []lane{{shell("browser", "make -s -o build -o web web-test")}}},
 	},
 }
 
@@ -120,6 +126,7 @@ var nightlyTier = tier{
 			shell("reproducible", "hack/reproducible"),
 			shell("model", "make -s model"),
 			shell("authz", "make -s -o build authz"),
+			unitTests(false),
 			shell("properties", "hack/properties 2000"),
 			tests("extreme fields", goTest{
 				only: "^TestPlan_ExtremeFields$", env: []string{"EXTREME_FIELDS=all"}, timeout: 30 * time.Minute, packages: []string{"./internal/controllers/..."},
