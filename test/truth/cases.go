@@ -4,6 +4,9 @@ package main
 var cases = []truthCase{
 	{"canceled_while_running", runCanceledWhileRunning},
 	{"blocked_after_exact", runBlockedAfterExact},
+	{"legacy_burst_30_completed", runLegacyBurst},
+	{"best_score_right", runBestScore},
+	{"offline_known_s", runOfflineKnown},
 	{"up_ready_503", upReady503},
 	{"finished_objects_after_retention", finishedObjectsAfterRetention},
 }

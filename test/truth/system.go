@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,9 +31,20 @@ type system struct {
 
 // startSystem starts a system with real agents, and waits until these are online.
 func startSystem(t testing.TB, robots int) *system {
-	up := testkit.StartUp(t, "--without", "node,console", "--robots", fmt.Sprint(robots))
-	s := &system{Up: up, Client: testkit.NewClient(t, up.RESTConfig()), t: t}
-	testkit.EventuallyNoError(t, progressTimeout, "all robots are online", func() error {
+	s := startSystemBy(t, testkit.StartUp, "--robots", fmt.Sprint(robots))
+	s.awaitOnline(robots)
+	return s
+}
+
+// startSystemBy starts a system that has no node and no console.
+func startSystemBy(t testing.TB, startUp func(testing.TB, ...string) *testkit.Up, args ...string) *system {
+	up := startUp(t, append([]string{"--without", "node,console"}, args...)...)
+	return &system{Up: up, Client: testkit.NewClient(t, up.RESTConfig()), t: t}
+}
+
+// awaitOnline blocks until this many robots are online.
+func (s *system) awaitOnline(robots int) {
+	testkit.EventuallyNoError(s.t, progressTimeout, "all robots are online", func() error {
 		online := 0
 		for _, r := range s.listRobots() {
 			if r.Status.Phase == "Online" {
@@ -43,7 +56,20 @@ func startSystem(t testing.TB, robots int) *system {
 		}
 		return nil
 	})
-	return s
+}
+
+// newAgent returns a robot with an agent of its own, which is not started yet.
+func (s *system) newAgent(id string, args ...string) *testkit.Process {
+	command := []string{testkit.BinaryPath(s.t, "k8s4r-agent"), "--robot-id", id, "--state-dir", filepath.Join(s.t.TempDir(), id), "--heartbeat", "1s"}
+	return testkit.NewProcess(s.t, slices.Concat(command, testkit.JoinFlags(s.t, s, namespace, id), args)...)
+}
+
+func (s *system) getRobot(name string) *v1alpha1.Robot {
+	var r v1alpha1.Robot
+	if err := s.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &r); err != nil {
+		s.t.Fatalf("get robot %s: %v", name, err)
+	}
+	return &r
 }
 
 func (s *system) listRobots() []v1alpha1.Robot {
