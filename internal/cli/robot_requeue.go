@@ -13,6 +13,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 type requeueRobotOptions struct {
@@ -156,10 +157,16 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	return errors.Join(errs, b.requeueMost(ctx, d, c))
 }
 
-// hasFailedOn reports whether the task failed on the robot and a requeue would run it again.
+// hasFailedOn reports whether the task failed on the robot and a requeue would run it again. A robot
+// that the task's group has blocked is no longer in the task's failure list, but in its attempts.
 func hasFailedOn(robot string, t *robotv1.Task) bool {
 	s := lifecycle.TaskState(t.Status.State)
-	return (s == lifecycle.TaskFailed || s == lifecycle.TaskSoftFailed) && slices.Contains(t.Status.FailedRobots, robot) && t.DeletionTimestamp == nil
+	if s != lifecycle.TaskFailed && s != lifecycle.TaskSoftFailed || t.DeletionTimestamp != nil {
+		return false
+	}
+	return slices.Contains(t.Status.FailedRobots, robot) || slices.ContainsFunc(t.Status.Attempts, func(a robotv1.TaskAttempt) bool {
+		return a.Robot == robot && lifecycle.TaskState(a.State) == lifecycle.TaskFailed && !wire.IsWithoutFault(a.Reason)
+	})
 }
 
 // requeueMost requeues as many tasks as one action can name, and prints what to do about the

@@ -10,6 +10,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -66,6 +67,31 @@ func TestRobotRequeue_PatchesSpec(t *testing.T) {
 	r := read(b, &robotv1.Job{}, "demo").Spec.Requeue
 	if want := "demo-inspect-6-main demo-inspect-7-main"; r == nil || r.Generation != 1 || strings.Join(r.Tasks, " ") != want {
 		t.Errorf("requeue %+v, want %s", r, want)
+	}
+}
+
+// A group that blocks a robot removes it from the failure lists of its tasks.
+func TestRobotRequeue_FindsTasksThatFailedOnBlockedRobot(t *testing.T) {
+	attempt := func(robot, state, reason string) robotv1.TaskAttempt {
+		return robotv1.TaskAttempt{Robot: robot, State: state, Reason: reason}
+	}
+	tried := func(index int, state string, attempts ...robotv1.TaskAttempt) *robotv1.Task {
+		return task("demo", "inspect", index, func(t *robotv1.Task) {
+			t.Status.State, t.Status.FailedRobots, t.Status.Attempts = state, []string{"robot-2"}, attempts
+		})
+	}
+	b := newBench(t, append(fleet(), named("demo", "running"),
+		tried(0, "failed", attempt("robot-1", "failed", "Exited"), attempt("robot-2", "failed", "Exited")),
+		tried(1, "soft-failed", attempt("robot-1", "failed", "Timeout")),
+		tried(2, "failed", attempt("robot-1", "failed", wire.ReasonAgentStopped)), // without fault
+		tried(3, "failed", attempt("robot-1", "canceled", "Superseded")),
+		tried(4, "failed", attempt("robot-2", "failed", "Exited")),
+		tried(5, "running", attempt("robot-1", "failed", "Exited")),
+	)...)
+	status := b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1")
+	r := read(b, &robotv1.Job{}, "demo").Spec.Requeue
+	if want := "demo-inspect-0-main demo-inspect-1-main"; status != 0 || r == nil || strings.Join(r.Tasks, " ") != want {
+		t.Errorf("exit %d, requeue %+v, want %s", status, r, want)
 	}
 }
 
