@@ -2,10 +2,13 @@ package placement
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Constraint compares two targets. A target is a literal, or the value of a
@@ -47,7 +50,7 @@ func parseTarget(s string) (target, error) {
 		if name, ok := strings.CutPrefix(inner, "labels."); ok && name != "" {
 			return target{label: name}, nil
 		}
-		if name, ok := strings.CutPrefix(inner, "attr."); ok && isAttribute(name) {
+		if name, ok := strings.CutPrefix(inner, "attr."); ok && IsAttribute(name) {
 			return target{attr: name}, nil
 		}
 	}
@@ -60,7 +63,8 @@ const (
 	attrIsolation = "isolation."
 )
 
-func isAttribute(attr string) bool {
+// IsAttribute reports whether robots can have an attribute of this name.
+func IsAttribute(attr string) bool {
 	for _, prefix := range []string{attrDriver, attrIsolation} {
 		if name, ok := strings.CutPrefix(attr, prefix); ok && name != "" {
 			return true
@@ -150,6 +154,36 @@ func (c Constraint) parseConstraint() (condition, error) {
 		out.holds = func(l, _ string) (bool, error) { return in.containsVersion(l), nil }
 	}
 	return out, nil
+}
+
+// Check returns why the constraint cannot hold on any robot, or nil.
+func (c Constraint) Check() error {
+	parsed, err := c.parseConstraint()
+	if err != nil {
+		return err
+	}
+	if parsed.left.isLiteral() && parsed.right.isLiteral() && !parsed.compareTargets(c.Left, c.Right).IsZero() {
+		return errors.New("compares two texts, and holds on no robot; use ${robot.labels.NAME} or ${robot.attr.NAME} for one of them")
+	}
+	return errors.Join(parsed.checkLabel(parsed.left, parsed.right), parsed.checkLabel(parsed.right, parsed.left))
+}
+
+// checkLabel returns why a robot cannot have the label of a target, or not with the value that the
+// constraint requires.
+func (c *condition) checkLabel(t, other target) error {
+	if t.label == "" || c.Operand == "!=" {
+		return nil
+	}
+	if wrong := validation.IsQualifiedName(t.label); len(wrong) > 0 {
+		return fmt.Errorf("no robot can have a label %q: %s", t.label, strings.Join(wrong, "; "))
+	}
+	if c.Operand != "=" || !other.isLiteral() || parseNumber(other.literal) != nil {
+		return nil
+	}
+	if wrong := validation.IsValidLabelValue(other.literal); len(wrong) > 0 {
+		return fmt.Errorf("no label can have the value %q: %s", other.literal, strings.Join(wrong, "; "))
+	}
+	return nil
 }
 
 // checkRobot returns the rejection of one robot. A missing value meets only "!=".

@@ -32,6 +32,7 @@ func newHandler(a *actionHandler) http.Handler {
 	mux.Handle(pathChange, &admission.Webhook{Handler: admission.HandlerFunc(a.handleChange)})
 	mux.Handle(pathDeletion, &admission.Webhook{Handler: admission.HandlerFunc(a.handleDeletion)})
 	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleJobFlow)})
+	mux.Handle(PathJobs, &admission.Webhook{Handler: admission.HandlerFunc(handleJob)})
 	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(handleCronJobFlow)})
 	return mux
 }

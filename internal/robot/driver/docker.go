@@ -45,14 +45,10 @@ const (
 // Check returns an error unless the config has a dockerConfig with an image whose other fields are
 // well formed.
 func (*Docker) Check(c wire.TaskConfig) error {
-	switch {
-	case c.Docker == nil:
+	if c.Docker == nil {
 		return errors.New("config.dockerConfig is missing")
-	case c.Docker.Image == "":
-		return errors.New("config.dockerConfig.image is empty")
 	}
-	_, err := hostConfig(c.Docker)
-	return err
+	return c.Docker.Check()
 }
 
 // Offered reports whether the engine answers. When it is back after an outage, containers that

@@ -2,10 +2,7 @@ package driver
 
 import (
 	"cmp"
-	"fmt"
-	"path"
 	"strconv"
-	"strings"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
@@ -70,18 +67,13 @@ func hostConfig(c *wire.DockerConfig) (*container.HostConfig, error) {
 		CapDrop:     droppedCapabilities,
 		SecurityOpt: []string{"no-new-privileges"},
 	}
-	if !path.IsAbs(c.WorkDir) && c.WorkDir != "" {
-		return nil, fmt.Errorf("config.dockerConfig.workDir %q is not an absolute path", c.WorkDir)
-	}
-	if len(c.Ports) > 0 && (h.NetworkMode.IsHost() || h.NetworkMode.IsNone() || h.NetworkMode.IsContainer()) {
-		return nil, fmt.Errorf("config.dockerConfig.ports has no effect with networkMode %q", c.NetworkMode)
-	}
-	var err error
-	if h.PortBindings, err = portBindings(c.Ports); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	h.Mounts, err = parseVolumes(c.Volumes)
-	return h, err
+	ports, _ := c.PublishedPorts() // checked
+	mounts, _ := c.Mounts()
+	h.PortBindings, h.Mounts = portBindings(ports), bindMounts(mounts)
+	return h, nil
 }
 
 // setLimits sets the limits on a container that package isolation sets on processes.
@@ -95,75 +87,19 @@ func setLimits(h *container.HostConfig, l isolation.Limits) {
 	h.PidsLimit = &l.PIDs
 }
 
-// portBindings parses ports of the form host:container[/protocol].
-func portBindings(ports []string) (network.PortMap, error) {
+// portBindings returns the ports to publish.
+func portBindings(ports []wire.PublishedPort) network.PortMap {
 	bindings := network.PortMap{}
-	for i, p := range ports {
-		host, inside, err := parsePort(p)
-		if err != nil {
-			return nil, fmt.Errorf("config.dockerConfig.ports[%d] %q is not host:container[/udp]: %w", i, p, err)
-		}
-		bindings[inside] = append(bindings[inside], network.PortBinding{HostPort: host})
+	for _, p := range ports {
+		inside, _ := network.PortFrom(p.Container, network.IPProtocol(p.Protocol))
+		bindings[inside] = append(bindings[inside], network.PortBinding{HostPort: strconv.Itoa(int(p.Host))})
 	}
-	return bindings, nil
+	return bindings
 }
 
-func parsePort(s string) (host string, inside network.Port, err error) {
-	s, protocol, given := strings.Cut(s, "/")
-	if !given {
-		protocol = "tcp"
+func bindMounts(mounts []wire.Mount) (all []mount.Mount) {
+	for _, m := range mounts {
+		all = append(all, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Container, ReadOnly: m.ReadOnly})
 	}
-	host, container, _ := strings.Cut(s, ":")
-	if _, err := portNumber(host); err != nil {
-		return "", inside, err
-	}
-	n, err := portNumber(container)
-	if err != nil {
-		return "", inside, err
-	}
-	switch p := network.IPProtocol(protocol); p {
-	case network.TCP, network.UDP, network.SCTP:
-		inside, _ = network.PortFrom(n, p)
-		return host, inside, nil
-	}
-	return "", inside, fmt.Errorf("protocol %q must be tcp, udp or sctp", protocol)
-}
-
-func portNumber(s string) (uint16, error) {
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is not a port", s)
-	}
-	return uint16(n), nil
-}
-
-// parseVolumes parses volumes of the form host:container[:ro].
-func parseVolumes(volumes []string) ([]mount.Mount, error) {
-	var all []mount.Mount
-	for i, v := range volumes {
-		m, err := parseVolume(v)
-		if err != nil {
-			return nil, fmt.Errorf("config.dockerConfig.volumes[%d] %q is not host:container[:ro]: %w", i, v, err)
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-func parseVolume(s string) (mount.Mount, error) {
-	part := strings.Split(s, ":")
-	switch {
-	case len(part) < 2 || len(part) > 3:
-		return mount.Mount{}, fmt.Errorf("it has %d parts", len(part))
-	case !path.IsAbs(part[0]):
-		// A name would create a named volume, which is never removed.
-		return mount.Mount{}, fmt.Errorf("%q is not an absolute path", part[0])
-	case !path.IsAbs(part[1]) || path.Clean(part[1]) == "/":
-		return mount.Mount{}, fmt.Errorf("%q is not an absolute path below /", part[1])
-	case len(part) == 3 && part[2] != "ro" && part[2] != "rw":
-		return mount.Mount{}, fmt.Errorf("%q must be ro or rw", part[2])
-	}
-	m := mount.Mount{Type: mount.TypeBind, Source: part[0], Target: part[1]}
-	m.ReadOnly = len(part) == 3 && part[2] == "ro"
-	return m, nil
+	return all
 }

@@ -15,15 +15,10 @@ type Java struct{ exec Exec }
 
 // Check returns an error unless the config has a javaConfig with a jar.
 func (Java) Check(c wire.TaskConfig) error {
-	switch j := c.Java; {
-	case j == nil:
+	if c.Java == nil {
 		return errors.New("config.javaConfig is missing")
-	case j.JarPath == "":
-		return errors.New("config.javaConfig.jarPath is empty")
-	case j.Classpath != "" && j.Class == "":
-		return errors.New("config.javaConfig.class is required with classpath: java ignores the classpath if it runs a jar")
 	}
-	return nil
+	return c.Java.Check()
 }
 
 // Offered reports whether the robot has java.

@@ -13,13 +13,9 @@ import (
 
 // executeText executes a template and returns its output.
 func (t Template) executeText(ctx context.Context, text string, d Data, root *os.Root) ([]byte, error) {
-	parsed, err := template.New(t.displayName()).
-		Delims(t.LeftDelim, t.RightDelim).
-		Option("missingkey=error").
-		Funcs(newFuncMap(d, root)).
-		Parse(text)
+	parsed, err := t.parseText(text, d, root)
 	if err != nil {
-		return nil, trimErrorPrefix(err)
+		return nil, err
 	}
 	for _, defined := range parsed.Templates() {
 		insertCheckpoints(defined.Root)
@@ -29,6 +25,19 @@ func (t Template) executeText(ctx context.Context, text string, d Data, root *os
 		return nil, trimErrorPrefix(err)
 	}
 	return out.Bytes(), nil
+}
+
+// parseText parses a template whose functions use the data and the task's directory.
+func (t Template) parseText(text string, d Data, root *os.Root) (*template.Template, error) {
+	parsed, err := template.New(t.displayName()).
+		Delims(t.LeftDelim, t.RightDelim).
+		Option("missingkey=error").
+		Funcs(newFuncMap(d, root)).
+		Parse(text)
+	if err != nil {
+		return nil, trimErrorPrefix(err)
+	}
+	return parsed, nil
 }
 
 // trimErrorPrefix removes the prefix of errors of the template package.

@@ -102,6 +102,21 @@ func Render(ctx context.Context, t Template, d Data, dir string) (changed bool, 
 	return changed, nil
 }
 
+// Check returns the error that Render would return for a template that can never be rendered: of its
+// paths, its permissions and the syntax of an embedded text. It needs no directory.
+func (t Template) Check() error {
+	if _, err := t.planFile(); err != nil {
+		return t.wrapError(err)
+	}
+	if _, err := hostfs.CleanLocal(t.SourcePath); err != nil {
+		return t.wrapError(fmt.Errorf("sourcePath %w", err))
+	}
+	if _, err := t.parseText(t.Embedded, Data{}, nil); err != nil {
+		return t.wrapError(err)
+	}
+	return nil
+}
+
 func (t Template) displayName() string { return fmt.Sprintf("templates[%d]", t.Index) }
 
 // wrapError adds the template's name to an error. Errors of the template language already have it,
