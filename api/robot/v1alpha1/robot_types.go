@@ -72,9 +72,10 @@ type RobotSpec struct {
 	// +optional
 	Drain bool `json:"drain,omitempty"`
 	// Capacity of the robot. The values of cpu, memory and disk override what the agent reports.
-	// iops is the number of disk operations per second; if not set, it is not limited. tasks is
-	// the number of tasks that may run at the same time; if not set, 64. Any other name is a
-	// countable device, such as arm: 1; a device that is not listed does not exist.
+	// iops is the number of disk operations per second, mbits the bandwidth in megabits per
+	// second; if not set, they are not limited. tasks is the number of tasks that may run at the
+	// same time; if not set, 64. Any other name is a countable device, such as arm: 1; a device
+	// that is not listed does not exist.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
@@ -89,6 +90,7 @@ const (
 	CapacityMemory = "memory"
 	CapacityDisk   = "disk"
 	CapacityIOPS   = "iops"
+	CapacityMBits  = "mbits"
 	CapacityTasks  = "tasks"
 )
 

@@ -15,7 +15,7 @@ const (
 // TaskDefinition defines what one task runs and what it needs.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.driver in ['exec', 'raw_exec']) || (has(self.config.execConfig) && !has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="drivers exec and raw_exec need config.execConfig with a command, and no other config"
-// +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || (has(self.config.dockerConfig) && !has(self.config.execConfig) && !has(self.config.javaConfig))",message="driver docker needs config.dockerConfig with an image, and no other config"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || (has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="driver docker needs config.dockerConfig with an image, and no javaConfig"
 // +kubebuilder:validation:XValidation:rule="self.driver != 'java' || (has(self.config.javaConfig) && !has(self.config.execConfig) && !has(self.config.dockerConfig))",message="driver java needs config.javaConfig with a jarPath, and no other config"
 type TaskDefinition struct {
 	// Name of the task, unique within its group. It becomes a part of the name of the Task
@@ -90,6 +90,12 @@ type TaskDefinition struct {
 	// +optional
 	Isolation *Isolation `json:"isolation,omitempty"`
 
+	// Services are accepted for older manifests, with a warning: they are registered nowhere.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Services []Service `json:"services,omitempty"`
+
 	// Outputs are the names of values that the task passes on by writing lines NAME=VALUE to the
 	// file whose path is in K8S4R_OUTPUTS.
 	// +optional
@@ -101,7 +107,8 @@ type TaskDefinition struct {
 
 // TaskConfig holds the configuration of one driver.
 type TaskConfig struct {
-	// ExecConfig is for the drivers exec and raw_exec.
+	// ExecConfig is for the drivers exec and raw_exec. With the driver docker it is another
+	// spelling of command and args in dockerConfig.
 	// +optional
 	ExecConfig *ExecConfig `json:"execConfig,omitempty"`
 	// DockerConfig is for the driver docker.
@@ -110,6 +117,20 @@ type TaskConfig struct {
 	// JavaConfig is for the driver java.
 	// +optional
 	JavaConfig *JavaConfig `json:"javaConfig,omitempty"`
+}
+
+// InterpolatedTexts returns the texts of the config in which the robot replaces references.
+func (c *TaskConfig) InterpolatedTexts() (texts []string) {
+	if e := c.ExecConfig; e != nil {
+		texts = append(append(texts, e.Command), e.Args...)
+	}
+	if d := c.DockerConfig; d != nil {
+		texts = append(append(texts, d.Command), d.Args...)
+	}
+	if j := c.JavaConfig; j != nil {
+		texts = append(append(texts, j.JVMOptions...), j.Args...)
+	}
+	return texts
 }
 
 // ExecConfig runs a command on the robot.
@@ -131,9 +152,11 @@ type DockerConfig struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image"`
-	// Command replaces the image's entry point. If empty, that of the image.
+	// Command replaces the image's entry point. If empty, that of the image. In a list, the items
+	// after the first precede args.
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Command string `json:"command,omitempty"`
 	// Args of the command. If empty and command is empty, those of the image.
 	// +optional
@@ -145,16 +168,18 @@ type DockerConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	WorkDir string `json:"workDir,omitempty"`
-	// Ports to publish, as host:container or host:container/udp.
+	// Ports to publish, as host:container or host:container/udp, or as an object with hostPort,
+	// containerPort and protocol.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
-	Ports []string `json:"ports,omitempty"`
-	// Volumes to mount, as host:container[:ro], both absolute paths.
+	Ports []PortMapping `json:"ports,omitempty"`
+	// Volumes to mount, as host:container[:ro], both absolute paths, or as an object with
+	// hostPath, containerPath and readOnly.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
-	Volumes []string `json:"volumes,omitempty"`
+	Volumes []VolumeMount `json:"volumes,omitempty"`
 	// NetworkMode of the container, such as bridge or none. The modes host and container:NAME need
 	// a privilege. If empty, the default of the engine.
 	// +optional
@@ -182,9 +207,10 @@ type JavaConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Class string `json:"class,omitempty"`
-	// Classpath in addition to the jar, if class is set.
+	// Classpath in addition to the jar, if class is set: a text with colons, or a list.
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Classpath string `json:"classpath,omitempty"`
 }
 
@@ -224,6 +250,22 @@ type Network struct {
 	// +listType=map
 	// +listMapKey=name
 	Ports []NamedPort `json:"ports,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	// ReservedPorts is another spelling of ports with a number.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	ReservedPorts []LabeledPort `json:"reservedPorts,omitempty"`
+	// DynamicPorts is another spelling of ports without a number.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	DynamicPorts []LabeledPort `json:"dynamicPorts,omitempty"`
+	// MBits is the bandwidth that the task needs, in megabits per second. The sum over a robot's
+	// tasks does not exceed mbits in its spec.capacity; a robot without that value is unlimited.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
+	MBits int64 `json:"mbits,omitempty"`
 }
 
 // NamedPort is a port on the robot. The task reads its number from the variable K8S4R_PORT_NAME,
@@ -335,7 +377,8 @@ type Isolation struct {
 // +kubebuilder:validation:XValidation:rule="has(self.lTarget) != has(self.ltarget)",message="set lTarget (or ltarget, not both): a literal or ${robot.labels.NAME} or ${robot.attr.NAME}"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rTarget) && has(self.rtarget))",message="set rTarget or rtarget, not both"
 type Constraint struct {
-	// LTarget is the left operand: a literal, ${robot.labels.NAME} or ${robot.attr.NAME}.
+	// LTarget is the left operand: a literal, ${robot.labels.NAME}, or ${robot.attr.NAME}, for
+	// which ${attr.NAME} is another spelling.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LTarget *string `json:"lTarget,omitempty"`
@@ -343,10 +386,11 @@ type Constraint struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LTargetLower *string `json:"ltarget,omitempty"`
-	// Operand is the operator that compares the two targets.
-	// +kubebuilder:validation:Enum="=";"!=";">";">=";"<";"<=";regexp;set_contains;version
+	// Operand is the operator that compares the two targets. A = in quotes is another spelling
+	// of =.
+	// +kubebuilder:validation:Enum="=";"!=";">";">=";"<";"<=";regexp;set_contains;version;"\"=\""
 	Operand string `json:"operand"`
-	// RTarget is the right operand: a literal, ${robot.labels.NAME} or ${robot.attr.NAME}.
+	// RTarget is the right operand, in the same forms.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	RTarget *string `json:"rTarget,omitempty"`

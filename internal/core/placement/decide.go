@@ -220,7 +220,7 @@ func (c *cycle) idOf(d *Demand) classID {
 	if c.hasPolicies {
 		id.subjects = d.subjects()
 	}
-	id.parts = [...]int64{need.Tasks, need.CPU, need.Memory, need.Disk, need.IOPS}
+	id.parts = [...]int64{need.Tasks, need.CPU, need.Memory, need.Disk, need.IOPS, need.MBits}
 	return id
 }
 

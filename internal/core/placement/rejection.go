@@ -48,6 +48,8 @@ const (
 	CheckDiskCapacity     CheckName = "DiskCapacity"
 	CheckFreeIOPS         CheckName = "FreeIOPS"
 	CheckIOPSCapacity     CheckName = "IOPSCapacity"
+	CheckFreeMBits        CheckName = "FreeMBits"
+	CheckMBitsCapacity    CheckName = "MBitsCapacity"
 	CheckFreeDevices      CheckName = "FreeDevices"
 	CheckDeviceCapacity   CheckName = "DeviceCapacity"
 )
@@ -83,6 +85,8 @@ var rejectionTexts = map[CheckName]string{
 	CheckDiskCapacity:     "disk {want} is more than it has",
 	CheckFreeIOPS:         "iops {want} is not free",
 	CheckIOPSCapacity:     "iops {want} is more than it has",
+	CheckFreeMBits:        "mbits {want} is not free",
+	CheckMBitsCapacity:    "mbits {want} is more than it has",
 	CheckFreeDevices:      "{want} in use",
 	CheckDeviceCapacity:   "{want} missing",
 }

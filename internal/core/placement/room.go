@@ -17,6 +17,7 @@ type Room struct {
 	Memory int64 // in bytes
 	Disk   int64 // in bytes
 	IOPS   int64 // operations a second
+	MBits  int64 // megabits a second
 	// Devices are countable devices of the robot, such as arms.
 	Devices Devices
 }
@@ -100,6 +101,7 @@ func (r Room) addScaled(o Room, sign int64) Room {
 		Memory:  r.Memory + sign*o.Memory,
 		Disk:    r.Disk + sign*o.Disk,
 		IOPS:    r.IOPS + sign*o.IOPS,
+		MBits:   r.MBits + sign*o.MBits,
 		Devices: r.Devices.addScaled(o.Devices, sign),
 	}
 }
@@ -107,14 +109,15 @@ func (r Room) addScaled(o Room, sign int64) Room {
 // Beyond returns, part by part, by how much r exceeds o.
 func (r Room) Beyond(o Room) Room {
 	d := r.Minus(o)
-	d.Tasks, d.CPU, d.Memory, d.Disk, d.IOPS = max(d.Tasks, 0), max(d.CPU, 0), max(d.Memory, 0), max(d.Disk, 0), max(d.IOPS, 0)
+	d.Tasks, d.CPU, d.Memory, d.Disk = max(d.Tasks, 0), max(d.CPU, 0), max(d.Memory, 0), max(d.Disk, 0)
+	d.IOPS, d.MBits = max(d.IOPS, 0), max(d.MBits, 0)
 	d.Devices = slices.DeleteFunc(slices.Clone(d.Devices), func(x Device) bool { return x.Count <= 0 })
 	return d
 }
 
 // Equal reports whether both rooms are the same.
 func (r Room) Equal(o Room) bool {
-	return r.Tasks == o.Tasks && r.CPU == o.CPU && r.Memory == o.Memory && r.Disk == o.Disk && r.IOPS == o.IOPS &&
+	return r.Tasks == o.Tasks && r.CPU == o.CPU && r.Memory == o.Memory && r.Disk == o.Disk && r.IOPS == o.IOPS && r.MBits == o.MBits &&
 		slices.Equal(r.Devices, o.Devices)
 }
 
@@ -125,6 +128,7 @@ const (
 	partMemory
 	partDisk
 	partIOPS
+	partMBits
 	partDevices
 )
 
@@ -143,6 +147,8 @@ func (r *Room) lackingPartOf(free *Room) int {
 		return partDisk
 	case r.IOPS > free.IOPS && r.IOPS > 0:
 		return partIOPS
+	case r.MBits > free.MBits && r.MBits > 0:
+		return partMBits
 	}
 	for i := range r.Devices {
 		if r.Devices[i].Count > free.Devices.CountOf(r.Devices[i].Name) {
@@ -175,6 +181,7 @@ var partChecks = [partDevices]struct{ free, capacity CheckName }{
 	partMemory: {CheckFreeMemory, CheckMemoryCapacity},
 	partDisk:   {CheckFreeDisk, CheckDiskCapacity},
 	partIOPS:   {CheckFreeIOPS, CheckIOPSCapacity},
+	partMBits:  {CheckFreeMBits, CheckMBitsCapacity},
 }
 
 // partText returns the amount of a part as Kubernetes writes it.
@@ -188,6 +195,8 @@ func (r *Room) partText(part int) string {
 		return resource.NewQuantity(r.Disk, resource.BinarySI).String()
 	case partIOPS:
 		return strconv.FormatInt(r.IOPS, 10)
+	case partMBits:
+		return strconv.FormatInt(r.MBits, 10)
 	}
 	return strconv.FormatInt(r.Tasks, 10)
 }
@@ -211,6 +220,7 @@ func (r *Room) loadShare(capacity *Room) int64 {
 		thousandths(r.Memory, capacity.Memory),
 		thousandths(r.Disk, capacity.Disk),
 		thousandths(r.IOPS, capacity.IOPS),
+		thousandths(r.MBits, capacity.MBits),
 	)
 	for _, d := range r.Devices {
 		most = max(most, thousandths(d.Count, capacity.Devices.CountOf(d.Name)))

@@ -136,21 +136,9 @@ func robotAttributes(r *robotv1.Robot) *wire.RobotAttributes {
 // usesRobotAttributes reports whether a definition has templates or interpolates an
 // attribute of the robot.
 func usesRobotAttributes(d *robotv1.TaskDefinition) bool {
-	names := func(s string) bool { return strings.Contains(s, "${robot.") }
-	return len(d.Templates) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(d.Env)), names) || slices.ContainsFunc(expandedTexts(&d.Config), names)
-}
-
-// expandedTexts returns the texts of a config in which the agent replaces references.
-func expandedTexts(c *robotv1.TaskConfig) []string {
-	switch {
-	case c.ExecConfig != nil:
-		return append([]string{c.ExecConfig.Command}, c.ExecConfig.Args...)
-	case c.DockerConfig != nil:
-		return append([]string{c.DockerConfig.Command}, c.DockerConfig.Args...)
-	case c.JavaConfig != nil:
-		return slices.Concat(c.JavaConfig.JVMOptions, c.JavaConfig.Args)
-	}
-	return nil
+	names := func(s string) bool { return strings.Contains(s, "${robot.") || strings.Contains(s, "${attr.") }
+	return len(d.Templates) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(d.Env)), names) ||
+		slices.ContainsFunc(d.Config.InterpolatedTexts(), names)
 }
 
 // portableTask returns the Task without its status and without fields for the API server

@@ -54,8 +54,16 @@ func roomFor(r *v1alpha1.Resources) placement.Room {
 	}
 	return placement.Room{
 		CPU: milliValue(r.CPU), Memory: wholeValue(r.Memory), Disk: wholeValue(r.Disk),
-		IOPS: min(max(r.IOPS, 0), bound), Devices: wholeDevices(r.Devices),
+		IOPS: min(max(r.IOPS, 0), bound), MBits: bandwidth(r.Networks), Devices: wholeDevices(r.Devices),
 	}
+}
+
+// bandwidth returns the sum of the networks in megabits per second.
+func bandwidth(networks []v1alpha1.Network) (sum int64) {
+	for i := range networks {
+		sum = min(sum+max(networks[i].MBits, 0), bound)
+	}
+	return sum
 }
 
 // RobotFrom returns what a robot offers. The caller adds the room that its tasks hold.
@@ -132,6 +140,8 @@ func robotCapacity(r *v1alpha1.Robot) placement.Room {
 			c.Disk = wholeValue(&q)
 		case v1alpha1.CapacityIOPS:
 			c.IOPS = wholeValue(&q)
+		case v1alpha1.CapacityMBits:
+			c.MBits = wholeValue(&q)
 		default:
 			named[name] = q
 		}
@@ -144,7 +154,7 @@ func robotCapacity(r *v1alpha1.Robot) placement.Room {
 func reportedCapacity(d *v1alpha1.DeviceInfo) placement.Room {
 	c := placement.Room{
 		Tasks: defaultTasks, CPU: placement.Unlimited, Memory: placement.Unlimited,
-		Disk: placement.Unlimited, IOPS: placement.Unlimited,
+		Disk: placement.Unlimited, IOPS: placement.Unlimited, MBits: placement.Unlimited,
 	}
 	if d == nil {
 		return c
@@ -176,16 +186,18 @@ func wholeDevices(named map[string]resource.Quantity) placement.Devices {
 // bound keeps sums over the tasks of a replica from overflowing.
 const bound = math.MaxInt64 / 1024
 
-func milliValue(q *resource.Quantity) int64 {
-	if q == nil {
-		return 0
-	}
-	return min(max(q.MilliValue(), 0), bound)
-}
+func milliValue(q *resource.Quantity) int64 { return scaledValue(q, resource.Milli) }
 
-func wholeValue(q *resource.Quantity) int64 {
-	if q == nil {
+func wholeValue(q *resource.Quantity) int64 { return scaledValue(q, 0) }
+
+// scaledValue returns a quantity in units of 10^scale, rounded up, from 0 to bound. Quantity itself
+// has no defined value beyond an int64: 1e16 cores are 0 thousandths.
+func scaledValue(q *resource.Quantity, scale resource.Scale) int64 {
+	switch {
+	case q == nil || q.Sign() <= 0:
 		return 0
+	case q.Cmp(*resource.NewScaledQuantity(bound, scale)) >= 0:
+		return bound
 	}
-	return min(max(q.Value(), 0), bound)
+	return q.ScaledValue(scale)
 }

@@ -63,6 +63,9 @@ func resourcesFrom(r placement.Room) *v1alpha1.Resources {
 	if r.Disk > 0 {
 		out.Disk = resource.NewQuantity(r.Disk, resource.BinarySI)
 	}
+	if r.MBits > 0 {
+		out.Networks = []v1alpha1.Network{{MBits: r.MBits}}
+	}
 	for _, d := range r.Devices {
 		if out.Devices == nil {
 			out.Devices = map[string]resource.Quantity{}

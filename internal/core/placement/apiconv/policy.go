@@ -28,7 +28,7 @@ func SubjectOf(namespace string, def *v1alpha1.TaskDefinition) policy.Subject {
 	}
 	if s.IsContainer() {
 		if c.DockerConfig != nil {
-			s.Image, s.Network, s.Volumes = c.DockerConfig.Image, c.DockerConfig.NetworkMode, c.DockerConfig.Volumes
+			s.Image, s.Network, s.Volumes = c.DockerConfig.Image, c.DockerConfig.NetworkMode, volumeTexts(c.DockerConfig.Volumes)
 		}
 		return s
 	}
@@ -40,6 +40,13 @@ func SubjectOf(namespace string, def *v1alpha1.TaskDefinition) policy.Subject {
 	names := slices.Concat(slices.Collect(maps.Keys(def.Env)), slices.Collect(maps.Keys(def.SecretEnv)))
 	s.LoaderVariables = policy.LoaderVariables(names)
 	return s
+}
+
+func volumeTexts(volumes []v1alpha1.VolumeMount) (out []string) {
+	for _, v := range volumes {
+		out = append(out, string(v))
+	}
+	return out
 }
 
 // subjectKey returns the key of the subject of a task. Equal keys share their memory.

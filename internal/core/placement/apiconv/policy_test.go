@@ -30,7 +30,7 @@ func drawDefinition(t *rapid.T) v1alpha1.TaskDefinition {
 	case "exec":
 		d.Config.ExecConfig = &v1alpha1.ExecConfig{Command: text("command", "/opt/x", "sh", "${meta.x}")}
 	case "docker":
-		d.Config.DockerConfig = &v1alpha1.DockerConfig{Image: text("image", "alpine", "a/b"), NetworkMode: text("network", "", "host"), Volumes: []string{text("volume", "/srv:/s", "/etc:/e:ro")}}
+		d.Config.DockerConfig = &v1alpha1.DockerConfig{Image: text("image", "alpine", "a/b"), NetworkMode: text("network", "", "host"), Volumes: []v1alpha1.VolumeMount{v1alpha1.VolumeMount(text("volume", "/srv:/s", "/etc:/e:ro"))}}
 	case "java":
 		d.Config.JavaConfig = &v1alpha1.JavaConfig{JarPath: "x.jar"}
 	}
