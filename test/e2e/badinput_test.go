@@ -42,7 +42,7 @@ func robotManifest(name, spec string) string {
 
 func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--without", "manager,server,broker,robots,node,console")
+	s := start(t, "--without", "server,broker,robots,node,console")
 	one := func(task string) string { return `[{name: a, tasks: [` + task + `]}]` }
 	for _, row := range []struct{ name, manifest, want string }{
 		{"an unknown field",
@@ -63,7 +63,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`constraints of a: \$\{robot.attr.mood\} is not a valid target; use a literal`},
 		{"a pattern that does not compile",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: regexp, rTarget: "("}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
-			`constraints: the pattern of operand regexp must compile as RE2\n *variables.patterns' resulted in error: [^\n]*missing closing \)`},
+			`spec.taskGroups\[a\].constraints\[0\]: [^\n]*error parsing regexp: missing closing \)`},
 		{"an unreadable range of versions",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: version, rTarget: new}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`constraints of a: "new" is not a version range; use comma-separated bounds`},
@@ -84,7 +84,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			manifest("bad", `[{name: a, gang: true, count: 129, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`a gang has at most 128 replicas`},
 		{"half a device", manifest("bad", one(`{name: t, driver: exec, resources: {devices: {arm: 500m}}, config: {execConfig: {command: x}}}`)),
-			`devices of a/t: device counts must be non-negative integers`},
+			`devices of a/t: device counts must be integers from 0 to 1000000`},
 		{"a device without a name", manifest("bad", one(`{name: t, driver: exec, resources: {devices: {"": 1}}, config: {execConfig: {command: x}}}`)),
 			`devices of a/t: device names consist of 1 to 63 letters, digits`},
 		{"a device with a space in its name, in a template", template(manifest("bad", one(`{name: t, driver: exec, resources: {devices: {a b: 1}}, config: {execConfig: {command: x}}}`))),
@@ -98,8 +98,8 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`drivers exec and raw_exec need config.execConfig`},
 		{"the config of another driver beside its own", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {command: x}, dockerConfig: {image: a}}}`)),
 			`drivers exec and raw_exec need config.execConfig with a command, and no other config`},
-		{"a container with a command for exec", manifest("bad", one(`{name: t, driver: docker, config: {execConfig: {command: x}, dockerConfig: {image: a}}}`)),
-			`driver docker needs config.dockerConfig with an image, and no other config`},
+		{"a container with two commands", manifest("bad", one(`{name: t, driver: docker, config: {execConfig: {command: x}, dockerConfig: {image: a, command: y}}}`)),
+			`execConfig of a/t: is another spelling of command and args in dockerConfig`},
 		{"a jar with an image", manifest("bad", one(`{name: t, driver: java, config: {javaConfig: {jarPath: a.jar}, dockerConfig: {image: a}}}`)),
 			`driver java needs config.javaConfig with a jarPath, and no other config`},
 		{"a driver that does not exist", manifest("bad", one(`{name: t, driver: qemu, config: {}}`)), `driver: Unsupported value: "qemu": supported values`},
@@ -141,6 +141,28 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`timeout: Invalid value: "soon".*must be a duration such as 90s`},
 		{"a timeout beyond all clocks", manifest("bad", one(`{name: t, driver: exec, timeout: 99999999999h, config: {execConfig: {command: x}}}`)),
 			`timeout: Invalid value.*must be a duration such as 90s`},
+		{"a timeout below a millisecond", manifest("bad", one(`{name: t, driver: exec, timeout: 500us, config: {execConfig: {command: x}}}`)),
+			`timeout: Invalid value: "500us": must be a duration such as 90s`},
+		{"a cpu beyond all machines", manifest("bad", one(`{name: t, driver: exec, resources: {cpu: "1e16"}, config: {execConfig: {command: x}}}`)),
+			`resources of a/t: cpu 1e16 is more than 1M; request what the task needs`},
+		{"a memory beyond all machines", manifest("bad", one(`{name: t, driver: exec, resources: {memory: 1Ei}, config: {execConfig: {command: x}}}`)),
+			`resources of a/t: memory 1Ei is more than 1Pi`},
+		{"a task by hand with a disk beyond all machines", taskManifest(`resources: {disk: "1e19"}`), `spec.resources: disk 1e19 is more than 1Pi`},
+		{"a robot with a memory beyond all machines", robotManifest("a", `{robotId: a, capacity: {memory: 1Ei}}`), `spec.capacity: memory 1Ei is more than 1Pi`},
+		{"a template with a syntax error", manifest("bad", one(`{name: t, driver: exec, templates: [{destPath: a, embeddedTmpl: "{{ if }}"}], config: {execConfig: {command: x}}}`)),
+			`spec.taskGroups\[a\].tasks\[t\].templates\[0\]:1: missing value for if`},
+		{"a template with a syntax error, in a JobTemplate", template(manifest("bad", one(`{name: t, driver: exec, templates: [{destPath: a, embeddedTmpl: "{{ if }}"}], config: {execConfig: {command: x}}}`))),
+			`spec.taskGroups\[a\].tasks\[t\].templates\[0\]:1: missing value for if`},
+		{"a task by hand with an artifact of an unknown scheme", taskManifest(`artifacts: [{getterSource: "git::x"}]`),
+			`spec.artifacts\[0\].*getterSource must begin with http://`},
+		{"a container with a command that is a number", manifest("bad", one(`{name: t, driver: docker, config: {dockerConfig: {image: x, command: 5}}}`)),
+			`dockerConfig.command of a/t: must be a text, or a list of texts`},
+		{"a container with a port above 65535", manifest("bad", one(`{name: t, driver: docker, config: {dockerConfig: {image: x, ports: [{hostPort: 70000, containerPort: 80}]}}}`)),
+			`dockerConfig.ports of a/t: must be texts such as 8080:80/udp, or objects`},
+		{"a container with a volume without a path", manifest("bad", one(`{name: t, driver: docker, config: {dockerConfig: {image: x, volumes: [{hostPath: a, containerPath: /b}]}}}`)),
+			`dockerConfig.volumes of a/t: must be texts such as /srv/maps:/maps:ro, or objects`},
+		{"a classpath that is an object", manifest("bad", one(`{name: t, driver: java, config: {javaConfig: {jarPath: a.jar, class: X, classpath: {a: b}}}}`)),
+			`javaConfig.classpath of a/t: must be a text of paths`},
 		{"a deadline that is over at once", manifest("bad", goodGroups, "activeDeadline: 0s"), `spec.activeDeadline: Invalid value: "0s": must be at least 1s; omit it`},
 		{"a deadline that is over at once, in a template", template(manifest("bad", goodGroups, "activeDeadline: 999ms")), `spec.activeDeadline: Invalid value: "999ms": must be at least 1s`},
 		{"a stopOnRobotAfter of zero", manifest("bad", goodGroups, "disconnect: {stopOnRobotAfter: 0s}"), `stopOnRobotAfter: Invalid value: "0s": must be at least 1s; omit it`},
@@ -173,6 +195,19 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 		if err != nil || !strings.Contains(out, "spec.daemon: has no effect") {
 			t.Errorf("got %v:\n%s", err, out)
 		}
+	})
+	t.Run("services are accepted with a warning", func(t *testing.T) {
+		out, err := s.tryApply(manifest("served", one(`{name: t, driver: exec, services: [{name: web}], config: {execConfig: {command: x}}}`)))
+		if err != nil || !strings.Contains(out, "services of a/t: have no effect") {
+			t.Errorf("got %v:\n%s", err, out)
+		}
+	})
+	t.Run("the forms of the older protocol are accepted", func(t *testing.T) {
+		s.apply(manifest("older", `[{name: a, constraints: [{lTarget: "${attr.os}", operand: "\"=\"", rTarget: linux}], tasks: [
+  {name: c, driver: docker, config: {dockerConfig: {image: x, command: [sh, -c, ls], ports: [{hostPort: 8080, containerPort: 80, protocol: udp}], volumes: [{hostPath: /a, containerPath: /b, readOnly: true}]}}},
+  {name: d, driver: docker, config: {execConfig: {command: sh, args: [-c, ls]}, dockerConfig: {image: x}}},
+  {name: j, driver: java, config: {javaConfig: {jarPath: a.jar, class: X, classpath: [b.jar, c.jar]}}},
+  {name: n, driver: exec, config: {execConfig: {command: x}}, resources: {networks: [{mbits: 10, reservedPorts: [{label: HTTP_API, value: 80}], dynamicPorts: [{label: db}]}]}}]}]`))
 	})
 	t.Run("the names of environment variables that Kubernetes takes are taken", func(t *testing.T) {
 		env := `{name: t, driver: exec, env: {MY-APP.log_level: "1", .hidden: "2", -x: "3"}, config: {execConfig: {command: x}}}`

@@ -124,7 +124,7 @@ type JobSpec struct {
 	// ActiveDeadline bounds the time from the first start of a task until the job ends. When it
 	// is exceeded the job fails with the reason DeadlineExceeded. If empty, there is no bound.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || self == '' || duration(self) >= duration('1s')",message="must be at least 1s; omit it for a job without a time limit"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || duration(self) >= duration('1s')",message="must be at least 1s; omit it for a job without a time limit"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`
 
 	// TTLSecondsAfterFinished is the number of seconds after which an ended job is deleted. If
@@ -387,7 +387,7 @@ type Disconnect struct {
 	// over, so that two attempts never run at the same time. If empty, a replacement may run at
 	// the same time as the lost attempt. Legacy agents do not support it.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || self == '' || duration(self) >= duration('1s')",message="must be at least 1s; omit it if the robot does not have to stop the task by itself"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || duration(self) >= duration('1s')",message="must be at least 1s; omit it if the robot does not have to stop the task by itself"
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
 	// DispatchTimeout is how long a connected robot may take to accept a task. It starts with the
 	// first dispatch, ends when the robot has recorded the attempt, and does not count while a
@@ -395,7 +395,7 @@ type Disconnect struct {
 	// whose status.agent.answersDispatches is true, and to tasks that are created later.
 	// +optional
 	// +kubebuilder:default="1m"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || self == '' || (duration(self) >= duration('10s') && duration(self) <= duration('1h'))",message="must be from 10s to 1h"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || (duration(self) >= duration('10s') && duration(self) <= duration('1h'))",message="must be from 10s to 1h"
 	DispatchTimeout *Duration `json:"dispatchTimeout,omitempty"`
 	// Replace creates a new attempt on another robot when the robot is lost. If false, the task
 	// waits until its robot is back, or it is evicted or canceled.

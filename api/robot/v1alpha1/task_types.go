@@ -83,7 +83,7 @@ type TaskSpec struct {
 	// DispatchTimeout is how long a connected robot may take to accept an attempt. After that the
 	// robot is lost for the task. Copied from disconnect.dispatchTimeout of the Job. If empty, 1m.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || self == '' || (duration(self) >= duration('10s') && duration(self) <= duration('1h'))",message="must be from 10s to 1h"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || (duration(self) >= duration('10s') && duration(self) <= duration('1h'))",message="must be from 10s to 1h"
 	DispatchTimeout *Duration `json:"dispatchTimeout,omitempty"`
 
 	// ExtraResources are the resources that an init task needs in addition to what the other

@@ -14,7 +14,7 @@ import (
 // reports an overflow in its own words.
 //
 // +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') && (duration(self) == duration('0s') || duration(self) >= duration('1ms'))",message="must be a duration such as 90s, 5m or 1h30m: 0s, or from 1ms to 999999h, with the largest unit first"
+// +kubebuilder:validation:XValidation:rule="size(self) > 0 && self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') && (duration(self) == duration('0s') || duration(self) >= duration('1ms'))",message="must be a duration such as 90s, 5m or 1h30m: 0s, or from 1ms to 999999h, with the largest unit first"
 type Duration string
 
 // Value returns the length of time. If d is nil, empty, negative or cannot be parsed, it is zero.

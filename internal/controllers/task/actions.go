@@ -29,6 +29,8 @@ type Actions struct {
 	RequeueAt time.Time
 	// WarningEvent is the message of a warning event. Empty: none.
 	WarningEvent string
+	// WarningReason is the reason of the warning event. If empty, that of the status.
+	WarningReason string
 	// NormalEvent is the message of a normal event. Empty: none. Starts and ends have none,
 	// because each event costs a write, and a job may have ten thousand tasks.
 	NormalEvent string

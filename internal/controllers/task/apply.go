@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,7 +42,7 @@ func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, actions
 	}
 	switch {
 	case actions.WarningEvent != "":
-		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", actions.WarningEvent)
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, cmp.Or(actions.WarningReason, t.Status.Reason), "Run", "%s", actions.WarningEvent)
 	case actions.NormalEvent != "":
 		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", actions.NormalEvent)
 	}

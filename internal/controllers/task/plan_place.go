@@ -292,6 +292,15 @@ func (p *planner) explainWait() {
 	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, e.reason, e.message)
 	p.status.Placement = e.placement
 	p.writeStatus()
+	p.warnOfMissingJob(e)
+}
+
+// warnOfMissingJob warns about a Task that a user created for a Job that does not exist. The Tasks of
+// a deleted Job are about to be deleted, too.
+func (p *planner) warnOfMissingJob(e explanation) {
+	if e.reason == ReasonNoJob && p.Job == nil && metav1.GetControllerOf(p.Task) == nil {
+		p.actions.WarningEvent, p.actions.WarningReason = e.message+"; create it, or create the task without spec.jobName", ReasonNoJob
+	}
 }
 
 // isDue reports whether the Task has waited long enough for an explanation and its status does not

@@ -12,7 +12,7 @@ import (
 // robot is Online with room for four tasks.
 func robot(name string, change ...func(*Robot)) Robot {
 	r := Robot{Name: name, Offer: &Offer{Phase: lifecycle.RobotOnline}}
-	r.Capacity = Room{Tasks: 4, CPU: Unlimited, Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited}
+	r.Capacity = Room{Tasks: 4, CPU: Unlimited, Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited, MBits: Unlimited}
 	for _, f := range change {
 		f(&r)
 	}

@@ -53,7 +53,7 @@ func drawRobot(t *rapid.T, name string) Robot {
 	r.Drivers = rapid.SampledFrom([][]string{nil, {"docker"}, {"exec", "docker"}}).Draw(t, "drivers")
 	r.Capacity = Room{
 		Tasks: rapid.Int64Range(0, 6).Draw(t, "tasks"), CPU: rapid.Int64Range(0, 4000).Draw(t, "cpu"),
-		Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited,
+		Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited, MBits: Unlimited,
 		Devices: NewDevices(map[string]int64{"arm": rapid.Int64Range(0, 2).Draw(t, "arms")}),
 	}
 	r.Attrs = rapid.SampledFrom([]map[string]string{nil, {"isolation.cgroup": "true"}}).Draw(t, "isolation")

@@ -32,15 +32,15 @@ func TestCapacity(t *testing.T) {
 		want       placement.Room
 	}{
 		{"a robot that reports nothing is bounded only by the default number of tasks", nil, nil,
-			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any}},
+			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any, MBits: any}},
 		{"reported capacity, with the largest disk", device, nil,
-			placement.Room{Tasks: 64, CPU: 4000, Memory: 1 << 30, Disk: 1 << 35, IOPS: any}},
-		{"spec.capacity overrides reported capacity", device, capacity("cpu", "500m", "memory", "1Mi", "tasks", "2", "disk", "1Gi", "iops", "500"),
-			placement.Room{Tasks: 2, CPU: 500, Memory: 1 << 20, Disk: 1 << 30, IOPS: 500}},
+			placement.Room{Tasks: 64, CPU: 4000, Memory: 1 << 30, Disk: 1 << 35, IOPS: any, MBits: any}},
+		{"spec.capacity overrides reported capacity", device, capacity("cpu", "500m", "memory", "1Mi", "tasks", "2", "disk", "1Gi", "iops", "500", "mbits", "100"),
+			placement.Room{Tasks: 2, CPU: 500, Memory: 1 << 20, Disk: 1 << 30, IOPS: 500, MBits: 100}},
 		{"spec.capacity may set the number of tasks to zero", nil, capacity("tasks", "0"),
-			placement.Room{CPU: any, Memory: any, Disk: any, IOPS: any}},
+			placement.Room{CPU: any, Memory: any, Disk: any, IOPS: any, MBits: any}},
 		{"any other name is a device", nil, capacity("arm", "2", "camera", "0"),
-			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any, Devices: placement.Devices{{Name: "arm", Count: 2}}}},
+			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any, MBits: any, Devices: placement.Devices{{Name: "arm", Count: 2}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &v1alpha1.Robot{Spec: v1alpha1.RobotSpec{Capacity: c.inCapacity}, Status: v1alpha1.RobotStatus{DeviceInfo: c.inDevice}}
@@ -48,6 +48,30 @@ func TestCapacity(t *testing.T) {
 				t.Errorf("capacity %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestTaskFrom_SaturatesQuantities(t *testing.T) {
+	for _, text := range []string{"1e16", "1e19", "1e30", "8Ei", "99999999999999999999"} {
+		q := resource.MustParse(text)
+		needs := TaskFrom("", "t", &v1alpha1.TaskDefinition{Resources: &v1alpha1.Resources{
+			CPU: &q, Memory: &q, Disk: &q, Devices: map[string]resource.Quantity{"arm": q},
+		}}, nil, nil).Needs
+		want := placement.Room{CPU: bound, Memory: bound, Disk: bound, Devices: placement.Devices{{Name: "arm", Count: bound}}}
+		if !needs.Equal(want) {
+			t.Errorf("%s: needs %+v", text, needs)
+		}
+	}
+}
+
+func TestTaskFrom_AddsBandwidthOfNetworks(t *testing.T) {
+	r := &v1alpha1.Resources{Networks: []v1alpha1.Network{{MBits: 10}, {MBits: 5}}}
+	needs := TaskFrom("", "t", &v1alpha1.TaskDefinition{Resources: r}, nil, nil).Needs
+	if needs.MBits != 15 {
+		t.Errorf("needs %+v", needs)
+	}
+	if small := (placement.Room{MBits: 14}); needs.Beyond(small).MBits != 1 {
+		t.Errorf("beyond: %+v", needs.Beyond(small))
 	}
 }
 
