@@ -63,7 +63,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`constraints of a: \$\{robot.attr.mood\} is not a valid target; use a literal`},
 		{"a pattern that does not compile",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: regexp, rTarget: "("}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
-			`spec.taskGroups\[a\].constraints\[0\]: [^\n]*error parsing regexp: missing closing \)`},
+			`spec.taskGroups\[a\].constraints\[0\]: [^\n]*rTarget is not a pattern of RE2: missing closing \)`},
 		{"an unreadable range of versions",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: version, rTarget: new}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`constraints of a: "new" is not a version range; use comma-separated bounds`},

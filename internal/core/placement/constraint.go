@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -159,6 +160,10 @@ func (c Constraint) parseConstraint() (condition, error) {
 // Check returns why the constraint cannot hold on any robot, or nil.
 func (c Constraint) Check() error {
 	parsed, err := c.parseConstraint()
+	var pattern *syntax.Error
+	if errors.As(err, &pattern) {
+		return fmt.Errorf("rTarget is not a pattern of RE2: %s: %.100q", pattern.Code, pattern.Expr)
+	}
 	if err != nil {
 		return err
 	}

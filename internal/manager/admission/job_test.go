@@ -83,7 +83,7 @@ func TestValidate_RefusesJobsThatNoRobotCanMatch(t *testing.T) {
 		{"a selector without a name", "", `robotSelector: {"": a}`, `^spec.robotSelector: no robot can have the label "=a"`},
 		{"a datacenter with a space", "", `datacenters: ["a b"]`, `^spec.datacenters: no robot can have the label "datacenter=a b"`},
 		{"affinity to a label with a space", `placement: {affinity: [{robotLabels: {site: "a b"}}]},`, "", `^spec.taskGroups\[a\].placement.affinity\[0\].robotLabels: no robot`},
-		{"a pattern that does not compile", `constraints: [{lTarget: "${attr.os}", operand: regexp, rTarget: "("}],`, "", `^spec.taskGroups\[a\].constraints\[0\]: .*error parsing regexp: missing closing \)`},
+		{"a pattern that does not compile", `constraints: [{lTarget: "${attr.os}", operand: regexp, rTarget: "("}],`, "", `^spec.taskGroups\[a\].constraints\[0\]: .*rTarget is not a pattern of RE2: missing closing \)`},
 		{"a label with a space", `constraints: [{lTarget: "${robot.labels.a b}", operand: "=", rTarget: x}],`, "", `no robot can have a label "a b"`},
 		{"the value of a label with a space", `constraints: [{lTarget: "${robot.labels.a}", operand: "=", rTarget: "x y"}],`, "", `no label can have the value "x y"`},
 		{"two texts", `constraints: [{lTarget: linux, operand: "=", rTarget: darwin}],`, "", `compares two texts, and holds on no robot`},
