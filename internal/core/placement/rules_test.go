@@ -106,10 +106,10 @@ func TestRules(t *testing.T) {
 			wantRejected: map[string]string{"t": "0 of 2 robots: 2: constraint a regexp ( is invalid: error parsing regexp: missing closing ): `(`"},
 		},
 		{
-			name:         "disk and iops must be free",
+			name:         "disk, iops and mbits must be free",
 			inRobots:     []Robot{robot("a", func(r *Robot) { r.Capacity.Disk, r.Held.Disk = 1<<30, 1<<29 }), robot("b", func(r *Robot) { r.Capacity.IOPS, r.Held.IOPS = 100, 80 }), robot("c", func(r *Robot) { r.Capacity.MBits, r.Held.MBits = 100, 80 })},
 			inDemands:    []Demand{one("t", wants(Room{Disk: 1 << 30, IOPS: 50, MBits: 50}))},
-			wantRejected: map[string]string{"t": "0 of 2 robots: 1: disk 1Gi is not free; 1: iops 50 is not free"},
+			wantRejected: map[string]string{"t": "0 of 3 robots: 1: disk 1Gi is not free; 1: iops 50 is not free; 1: mbits 50 is not free"},
 		},
 		{
 			name: "a device in use and a missing device are different rejections",
