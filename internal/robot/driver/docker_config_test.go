@@ -46,6 +46,7 @@ func TestDocker_CheckNamesField(t *testing.T) {
 
 func TestHostConfig_ParsesPortsAndVolumes(t *testing.T) {
 	h, err := hostConfig(&wire.DockerConfig{
+		Image: "x",
 		Ports: []string{"8080:80", "8081:80/tcp", "53:5353/udp"}, Volumes: []string{"/dev/shm:/shm", "/etc:/robot/etc:ro"}, NetworkMode: "bridge",
 	})
 	if err != nil {
