@@ -40,6 +40,9 @@ type deps struct {
 	terminal  terminal
 	interrupt func(context.Context) (context.Context, context.CancelFunc) // the context ends with Ctrl-C
 	retry     func(failures int) time.Duration                            // returns the delay before the next attempt
+	browse    func(link string) error                                     // opens a browser
+	// outputGrace is how long run waits for the rest of the output of a Job that has ended.
+	outputGrace time.Duration
 }
 
 // NewRootCommand returns the root command with all verbs, including the extra ones of the calling
@@ -57,14 +60,16 @@ func Main(args []string, stdout, stderr io.Writer, extra ...*cobra.Command) int 
 
 func realDeps(streams Streams, argv0 string) *deps {
 	return &deps{
-		Streams:   streams,
-		program:   programName(argv0),
-		connect:   connectCluster,
-		now:       time.Now,
-		suffix:    func() string { return rand.String(5) },
-		terminal:  detectTerminal(streams.Out, os.Getenv),
-		interrupt: newInterruptContext,
-		retry:     retryDelay,
+		Streams:     streams,
+		program:     programName(argv0),
+		connect:     connectCluster,
+		now:         time.Now,
+		suffix:      func() string { return rand.String(5) },
+		terminal:    detectTerminal(streams.Out, os.Getenv),
+		interrupt:   newInterruptContext,
+		retry:       retryDelay,
+		browse:      func(link string) error { return openBrowser(link, os.Getenv) },
+		outputGrace: outputGrace,
 	}
 }
 
@@ -95,7 +100,7 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 	root.SetOut(d.Out)
 	root.SetErr(d.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
-	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), logsCommand(d), historyCommand(d), whyCommand(d), statusCommand(d), doctorCommand(d), deleteCommand(d), versionCommand(d))
+	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), topCommand(d), logsCommand(d), historyCommand(d), whyCommand(d), statusCommand(d), doctorCommand(d), openCommand(d), deleteCommand(d), versionCommand(d))
 	root.AddCommand(flowCommand(d), jobCommand(d), taskCommand(d), robotCommand(d), tokenCommand(d), brokerCommand(d))
 	root.AddCommand(extra...)
 	return root

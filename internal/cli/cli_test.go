@@ -165,7 +165,8 @@ func (b *bench) newDeps() *deps {
 			}()
 			return ctx, cancel
 		},
-		retry: func(int) time.Duration { return time.Millisecond },
+		retry:       func(int) time.Duration { return time.Millisecond },
+		outputGrace: time.Minute,
 	}
 }
 
@@ -258,7 +259,7 @@ func TestNewRootCommand_UsesNameOfProgram(t *testing.T) {
 }
 
 func TestHelp_MatchesGolden(t *testing.T) {
-	for _, verb := range []string{"run", "watch", "get", "why", "status", "doctor", "delete", "version",
+	for _, verb := range []string{"run", "watch", "get", "top", "top robots", "top tasks", "open", "why", "status", "doctor", "delete", "version",
 		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
 		"robot", "robot cordon", "robot uncordon", "robot requeue"} {
 		t.Run(verb+" explains itself", func(t *testing.T) {
@@ -299,12 +300,14 @@ func TestCommands_RejectInvalidInput(t *testing.T) {
 		{"a driver that run does not know", []string{"run", "--driver", "docker", "--", "x"}, "--driver=docker: must be exec or raw_exec"},
 		{"a priority above the bound", []string{"run", "--priority", "101", "--", "x"}, "--priority=101: must be from 0 to 100"},
 		{"output while waiting", []string{"run", "-o", "json", "--", "x"}, "--output=json: requires --detach or --dry-run"},
+		{"logs of a Job that is not waited for", []string{"run", "-d", "--logs", "--", "x"}, "--logs: cannot be combined with --detach or --dry-run"},
+		{"top of nothing gets a suggestion", []string{"top", "robot-1"}, `unknown command "robot-1"; did you mean robots`},
 		{"an unknown output", []string{"run", "-d", "-o", "xml", "--", "x"}, "--output=xml: must be json, yaml, name"},
 		{"an unknown dry run", []string{"run", "--dry-run=maybe", "--", "x"}, "--dry-run=maybe: must be client or server"},
 		{"two mistakes are both message", []string{"run", "--count", "0", "--cpu", "x", "--", "x"}, "--cpu=x: must be"},
 		{"watch without a job", []string{"watch"}, "watch: accepts 1 arg(s), received 0; see k8s4r watch --help"},
 		{"watch of something else", []string{"watch", "robot/r1"}, `"robot/r1" does not name a job`},
-		{"get of an unknown type", []string{"get", "pods"}, `unknown type "pods": must be jobs, groups, tasks, robots or all`},
+		{"get of an unknown type", []string{"get", "nodes"}, `unknown type "nodes": must be one of jobs, groups, tasks, robots, flows`},
 		{"get with a bad selector", []string{"get", "jobs", "-l", "a=("}, "--selector=a=(: unable to parse"},
 		{"get with a bad output", []string{"get", "jobs", "-o", "xml"}, "--output=xml: must be json, yaml, wide, name"},
 		{"get all with a name", []string{"get", "all", "x"}, "get all: does not accept names"},
@@ -356,7 +359,7 @@ func TestCompletion_OffersNamesAndValues(t *testing.T) {
 		want string
 	}{
 		{"watch offers jobs", []string{"__complete", "watch", "de"}, "demo\n:4\n"},
-		{"get offers types", []string{"__complete", "get", ""}, "jobs\ngroups\ntasks\nrobots\nall\n:4\n"},
+		{"get offers types", []string{"__complete", "get", ""}, "jobs\ngroups\ntasks\nrobots\nflows\ncronjobflows\nvcjobs\nrayclusters\njobtemplates\npods\nall\n:4\n"},
 		{"get offers names of the type", []string{"__complete", "get", "job", ""}, "demo\nother\n:4\n"},
 		{"delete offers jobs", []string{"__complete", "delete", "job", "o"}, "other\n:4\n"},
 		{"driver offers what run can do", []string{"__complete", "run", "--driver", ""}, "exec\nraw_exec\n:4\n"},

@@ -34,7 +34,7 @@ const anyNumber = math.MaxInt
 func (d *deps) completeGet(conn *connection) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(given) == 0 {
-			return []string{"jobs", "groups", "tasks", "robots", "all"}, cobra.ShellCompDirectiveNoFileComp
+			return getTypes, cobra.ShellCompDirectiveNoFileComp
 		}
 		k, err := findKind(given[0])
 		if err != nil {

@@ -24,7 +24,9 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/cli/doctor"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
@@ -73,7 +75,8 @@ type cluster struct {
 	// namespaceFlag is the suffix that suggested command lines need to select the namespace
 	// again: empty, or " --namespace=x".
 	namespaceFlag string
-	server        string // URL of the API server, for messages
+	server        string   // URL of the API server, for messages
+	kubeconfigs   []string // files that may describe the cluster
 	version       func(context.Context) (string, error)
 	kinds         func(context.Context) ([]string, error) // resources of K8s4r's group; none if its CRDs are not installed
 	// logs opens the log of a task at the server. If server is empty, the published address is
@@ -103,10 +106,14 @@ func connectCluster(c *connection) (*cluster, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	cl, err := newCluster(config, namespace)
-	if flag := c.overrides.Context.Namespace; err == nil && flag != "" {
+	if err != nil {
+		return nil, err
+	}
+	cl.kubeconfigs = loader.ConfigAccess().GetLoadingPrecedence()
+	if flag := c.overrides.Context.Namespace; flag != "" {
 		cl.namespaceFlag = " --namespace=" + flag
 	}
-	return cl, err
+	return cl, nil
 }
 
 func newCluster(config *rest.Config, namespace string) (*cluster, error) {
@@ -136,7 +143,7 @@ func serverURL(config *rest.Config) string {
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		robotv1.AddToScheme, flowv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, corev1.AddToScheme, doctor.AddToScheme,
+		robotv1.AddToScheme, flowv1.AddToScheme, cronv1.AddToScheme, rayv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, corev1.AddToScheme, doctor.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}
@@ -147,7 +154,7 @@ func newScheme() *runtime.Scheme {
 // discovery requests.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(scheme.PrioritizedVersionsAllGroups())
-	for _, k := range slices.Concat(kinds, flowKinds) {
+	for _, k := range slices.Concat(getKinds, flowKinds) {
 		m.AddSpecific(k.version.WithKind(k.kind), k.version.WithResource(k.plural), k.version.WithResource(k.singular), meta.RESTScopeNamespace)
 	}
 	for _, kind := range []string{"ConfigMap", "Secret"} {

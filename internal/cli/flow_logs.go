@@ -80,8 +80,7 @@ func (o *logsFlowOptions) runFlowLogs(ctx context.Context, d *deps, c *cluster) 
 			return fmt.Errorf("jobflow %s has no step %q; its steps are %s", flow.Name, s, actions.SummarizeNames(view.StepNames(flow)))
 		}
 	}
-	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, started: map[string]bool{},
-		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
+	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, started: map[string]bool{}, p: d.newJobPrinter(o.stamps)}
 	if o.follow {
 		err = l.followLogs(ctx)
 	} else {

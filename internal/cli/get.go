@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -30,13 +32,15 @@ type getOptions struct {
 func getCommand(d *deps) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get {jobs | groups | tasks | robots | all} [NAME...]",
-		Short: "Display Jobs, task groups, tasks and robots",
-		Long: `Lists objects, or displays the named ones. A named Job is displayed as a tree:
+		Use:   "get [TYPE [NAME...]]",
+		Short: "Display Jobs, tasks, robots, flows, Ray clusters and Pods",
+		Long: `Lists objects, or displays the named ones. TYPE is one of
+  ` + strings.Join(getTypes, ", ") + `.
+Without a type, it lists all types but Pods. A named Job is displayed as a tree:
 the Job, its task groups, and each task with its robot and exit code. A unique
 prefix of a name is accepted.`,
-		Example:           "  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide",
-		Args:              checkArgs(cobra.MinimumNArgs(1)),
+		Example: "  " + d.program + " get\n  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide\n  " +
+			d.program + " get flows -A\n  " + d.program + " get pods -l ray.io/cluster=demo",
 		ValidArgsFunction: d.completeGet(&o.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args); err != nil {
@@ -54,8 +58,11 @@ prefix of a name is accepted.`,
 	return cmd
 }
 
-// parseArgs parses TYPE [NAME...] and TYPE/NAME.
+// parseArgs parses [TYPE [NAME...]] and TYPE/NAME.
 func (o *getOptions) parseArgs(args []string) error {
+	if len(args) == 0 {
+		args = []string{"all"}
+	}
 	typ := args[0]
 	o.names = args[1:]
 	if prefix, _, found := strings.Cut(typ, "/"); found {
@@ -69,11 +76,9 @@ func (o *getOptions) parseArgs(args []string) error {
 		return err
 	}
 	o.names = names
-	selector, err := labels.Parse(o.selector)
-	if err != nil {
-		return usagef("--selector=%s: %w", o.selector, err)
+	if o.labels, err = parseSelector(o.selector); err != nil {
+		return err
 	}
-	o.labels = selector
 	if err := checkFormat(o.output, outputJSON, outputYAML, outputWide, outputName); err != nil {
 		return &usageError{err: err}
 	}
@@ -83,9 +88,17 @@ func (o *getOptions) parseArgs(args []string) error {
 	return nil
 }
 
+func parseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, usagef("--selector=%s: %w", text, err)
+	}
+	return selector, nil
+}
+
 func (o *getOptions) parseType(typ string) error {
 	if typ == "all" {
-		o.kinds = kinds
+		o.kinds = categoryKinds
 		if len(o.names) > 0 {
 			return usagef("get all: does not accept names")
 		}
@@ -104,15 +117,19 @@ type objectSet struct {
 
 func (o *getOptions) runGet(ctx context.Context, d *deps, c *cluster) error {
 	sets, err := o.readSets(ctx, c)
-	if err != nil {
+	if err != nil && len(sets) == 0 {
 		return err
 	}
+	return errors.Join(o.printSets(ctx, d, c, sets), err)
+}
+
+func (o *getOptions) printSets(ctx context.Context, d *deps, c *cluster, sets []objectSet) error {
 	switch {
 	case o.output == outputName || len(o.names) != 1 && o.isStructured():
 		return writeList(d.Out, o.output, sets)
 	case o.isStructured():
 		return writeObject(d.Out, o.output, sets[0].kind, sets[0].objects[0])
-	case len(o.names) > 0 && o.kinds[0].kind == jobKind.kind:
+	case len(o.names) > 0 && o.kinds[0].isSame(jobKind):
 		return o.printTrees(ctx, d, c, sets[0].objects)
 	}
 	o.printTables(d, c, sets)
@@ -121,24 +138,35 @@ func (o *getOptions) runGet(ctx context.Context, d *deps, c *cluster) error {
 
 func (o *getOptions) isStructured() bool { return o.output == outputJSON || o.output == outputYAML }
 
+// readSets reads the objects. Of several kinds it also returns those that it could read, with the
+// errors of the others.
 func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, error) {
 	if len(o.names) > 0 {
 		objects, err := o.readNamed(ctx, c)
-		return []objectSet{{o.kinds[0], objects}}, err
+		if err != nil {
+			return nil, err
+		}
+		return []objectSet{{o.kinds[0], objects}}, nil
 	}
 	opts := []client.ListOption{client.MatchingLabelsSelector{Selector: o.labels}}
 	if !o.allNamespaces {
 		opts = append(opts, client.InNamespace(c.namespace))
 	}
 	var sets []objectSet
+	var errs []error
 	for _, k := range o.kinds {
 		objects, err := listObjects(ctx, c, k, opts...)
-		if err != nil {
+		switch {
+		case err == nil:
+			sets = append(sets, objectSet{k, objects})
+		case len(o.kinds) > 1 && isMissingKind(err) && k.version.Group != robotv1.GroupVersion.Group: // not every cluster has them
+		case len(o.kinds) > 1 && apierrors.IsForbidden(err):
+			errs = append(errs, err)
+		default:
 			return nil, err
 		}
-		sets = append(sets, objectSet{k, objects})
 	}
-	return sets, nil
+	return sets, errors.Join(errs...)
 }
 
 func (o *getOptions) readNamed(ctx context.Context, c *cluster) ([]client.Object, error) {
@@ -176,7 +204,7 @@ func (o *getOptions) describeScope(c *cluster) string {
 }
 
 func (o *getOptions) newTable(set objectSet, now time.Time) *table {
-	columns := columnsOf[set.kind.kind]
+	columns := columnsOf[set.kind.resourceName()]
 	t := &table{header: o.newRow("NAMESPACE", "NAME", columns.header, columns.wideHeader)}
 	for _, object := range set.objects {
 		name := object.GetName()
@@ -200,84 +228,17 @@ func (o *getOptions) newRow(namespace, name string, cells, wide []string) []stri
 	return row
 }
 
-// columns are the columns of a kind after the name, the same ones as kubectl prints.
-type columns struct {
-	header, wideHeader []string
-	cells              func(o client.Object, now time.Time) (cells, wide []string)
-}
-
-var columnsOf = map[string]columns{
-	jobKind.kind: {
-		header:     []string{"TYPE", "STATE", "TOTAL", "SUCCEEDED", "FAILED", "RUNNING", "AGE"},
-		wideHeader: []string{"REASON"},
-		cells:      jobCells,
-	},
-	groupKind.kind: {
-		header: []string{"JOB", "STATE", "TOTAL", "RUNNING", "SUCCEEDED", "FAILED", "AGE"},
-		cells:  groupCells,
-	},
-	taskKind.kind: {
-		header:     []string{"JOB", "ROBOT", "DRIVER", "STATE", "EXITCODE", "RESTARTS", "AGE"},
-		wideHeader: []string{"ATTEMPT", "REASON"},
-		cells:      taskCells,
-	},
-	robotKind.kind: {
-		header:     []string{"PHASE", "HOSTNAME", "OS", "CPUS", "RUNNING", "LASTHEARTBEAT", "AGE"},
-		wideHeader: []string{"VERSION", "ADDRESS"},
-		cells:      robotCells,
-	},
-}
-
-func jobCells(o client.Object, now time.Time) (cells, wide []string) {
-	j := o.(*robotv1.Job)
-	s := j.Status
-	return []string{j.Spec.Type, orDash(s.State), formatCount(s.TotalTasks), formatCount(s.SucceededTasks), formatCount(s.FailedTasks), formatCount(s.RunningTasks), ageText(j, now)},
-		[]string{s.StatusDescription}
-}
-
-func groupCells(o client.Object, now time.Time) (cells, wide []string) {
-	g := o.(*robotv1.TaskGroup)
-	s := g.Status
-	return []string{g.Spec.JobName, orDash(s.State), formatCount(s.TotalTasks), formatCount(s.RunningTasks), formatCount(s.SucceededTasks), formatCount(s.FailedTasks), ageText(g, now)}, nil
-}
-
-func taskCells(o client.Object, now time.Time) (cells, wide []string) {
-	t := o.(*robotv1.Task)
-	s := t.Status
-	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(s.RestartCount), ageText(t, now)},
-		[]string{formatCount(s.Attempt), orDash(s.Reason)}
-}
-
-func robotCells(o client.Object, now time.Time) (cells, wide []string) {
-	r := o.(*robotv1.Robot)
-	var info robotv1.DeviceInfo
-	var platform robotv1.Platform
-	var cpu robotv1.CPU
-	var agent robotv1.AgentInfo
-	copyReported(&info, r.Status.DeviceInfo)
-	copyReported(&platform, info.Platform)
-	copyReported(&cpu, info.CPU)
-	copyReported(&agent, r.Status.Agent)
-	return []string{orDash(r.Status.Phase), orDash(info.Hostname), orDash(platform.OS), formatCount(cpu.LogicalCores), formatCount(r.Status.RunningTasks), sinceText(r.Status.LastHeartbeatTime, now), ageText(r, now)},
-		[]string{orDash(agent.Version), orDash(agent.Address)}
-}
-
-// copyReported copies a value that the robot reported. If it reported none, to stays zero.
-func copyReported[T any](to, from *T) {
-	if from != nil {
-		*to = *from
-	}
-}
-
 func formatCount(n int32) string { return fmt.Sprint(n) }
 
 func ageText(o client.Object, now time.Time) string {
-	return duration.HumanDuration(max(0, now.Sub(o.GetCreationTimestamp().Time)))
+	return formatSince(o.GetCreationTimestamp().Time, now)
 }
+
+func formatSince(t, now time.Time) string { return duration.HumanDuration(max(0, now.Sub(t))) }
 
 func sinceText(t *metav1.MicroTime, now time.Time) string {
 	if t == nil {
 		return "never"
 	}
-	return duration.HumanDuration(max(0, now.Sub(t.Time)))
+	return formatSince(t.Time, now)
 }

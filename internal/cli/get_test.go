@@ -1,12 +1,23 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
@@ -42,6 +53,68 @@ func wholeField() []client.Object {
 		}))
 }
 
+// otherKinds returns one object of each kind that does not run on robots, in the namespace other.
+func otherKinds() []client.Object {
+	meta := func(name string) metav1.ObjectMeta {
+		m := metaOf(name)
+		m.Namespace = "other"
+		return m
+	}
+	flow := &flowv1.JobFlow{ObjectMeta: meta("nightly"), Spec: flowv1.JobFlowSpec{Flows: []flowv1.Flow{{Name: "a"}, {Name: "b"}}}}
+	flow.Status.State.Phase = flowv1.Running
+	zone, last := "Europe/Berlin", metav1.NewTime(noon.Add(-time.Hour))
+	cron := &cronv1.CronJobFlow{ObjectMeta: meta("every-night"), Spec: cronv1.CronJobFlowSpec{Schedule: "0 2 * * *", TimeZone: &zone},
+		Status: cronv1.CronJobFlowStatus{ActiveCount: 1, LastScheduleTime: &last}}
+	train := &batchv1.Job{ObjectMeta: meta("train"), Spec: batchv1.JobSpec{Queue: "default"}}
+	train.Status.State, train.Status.Running, train.Status.Failed = batchv1.JobState{Phase: batchv1.JobRunning}, 2, 1
+	ray := &rayv1.RayCluster{ObjectMeta: meta("sim")}
+	ray.Status = rayv1.RayClusterStatus{State: rayv1.StateReady, DesiredWorkerReplicas: 3, ReadyWorkerReplicas: 2, DesiredCPU: resource.MustParse("6"), DesiredMemory: resource.MustParse("12Gi")}
+	pod := &corev1.Pod{ObjectMeta: meta("train-0"), Spec: corev1.PodSpec{NodeName: "hostnode", Containers: make([]corev1.Container, 2)}}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, PodIP: "10.1.2.3", ContainerStatuses: []corev1.ContainerStatus{
+		{Ready: true, RestartCount: 1}, {State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
+	return []client.Object{flow, cron, train, ray, &robotv1.JobTemplate{ObjectMeta: meta("survey")}, pod}
+}
+
+func TestGet_ListsWhatItMay(t *testing.T) {
+	missing := func(resource string) error {
+		return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{Resource: resource}, "", "", 0, true)
+	}
+	denied := apierrors.NewForbidden(schema.GroupResource{Group: "flow.volcano.sh", Resource: "jobflows"}, "", errors.New("no"))
+	for _, row := range []struct {
+		name            string
+		flows, jobs     error
+		args            []string
+		status          int
+		wantOut, wantEr string
+	}{
+		{"flows are not installed", missing("jobflows"), nil, []string{"get"}, ExitOK, "robot.robot.k8s4r.io/robot-1", ""},
+		{"flows alone are not installed", missing("jobflows"), nil, []string{"get", "flows"}, ExitFailed, "", "not installed"},
+		{"Jobs are not installed", nil, missing("jobs"), []string{"get"}, ExitFailed, "", "not installed"},
+		{"flows are forbidden", denied, nil, []string{"get"}, ExitFailed, "robot.robot.k8s4r.io/robot-1", "list jobflows: jobflows.flow.volcano.sh is forbidden"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t, wholeField()...)
+			b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				switch list.(type) {
+				case *flowv1.JobFlowList:
+					if row.flows != nil {
+						return row.flows
+					}
+				case *robotv1.JobList:
+					if row.jobs != nil {
+						return row.jobs
+					}
+				}
+				return c.List(ctx, list, opts...)
+			}
+			status := b.run(row.args...)
+			if status != row.status || !strings.Contains(b.out.String(), row.wantOut) || !strings.Contains(b.err.String(), row.wantEr) {
+				t.Errorf("exit %d, stdout %q, stderr %q", status, b.out.String(), b.err.String())
+			}
+		})
+	}
+}
+
 func fleet() []client.Object {
 	one := &robotv1.Robot{ObjectMeta: metaOf("robot-1")}
 	one.Status = robotv1.RobotStatus{Phase: "online", RunningTasks: 2, LastHeartbeatTime: at(-10 * time.Second),
@@ -73,10 +146,20 @@ func TestGet_MatchesGolden(t *testing.T) {
 		{"a list as json", "get-jobs-json", []string{"get", "jobs", "-n", "mine", "-o", "json"}},
 		{"an empty list as json", "get-empty-json", []string{"get", "jobs", "-n", "empty", "-o", "json"}},
 		{"names", "get-names", []string{"get", "all", "-o", "name"}},
+		{"no type: everything", "get-all", []string{"get"}},
+		{"flows", "get-flows", []string{"get", "flows", "-n", "other"}},
+		{"flows, wide", "get-flows-wide", []string{"get", "jobflow", "-n", "other", "-o", "wide"}},
+		{"schedules, wide", "get-cronjobflows", []string{"get", "cjf", "-n", "other", "-o", "wide"}},
+		{"pod jobs, wide", "get-vcjobs", []string{"get", "vcjobs", "-n", "other", "-o", "wide"}},
+		{"Ray clusters, wide", "get-rayclusters", []string{"get", "rayclusters", "-n", "other", "-o", "wide"}},
+		{"templates", "get-jobtemplates", []string{"get", "jobtemplates", "-n", "other"}},
+		{"Pods, wide", "get-pods", []string{"get", "pods", "-n", "other", "-o", "wide"}},
+		{"a named pod job is no tree", "get-vcjob", []string{"get", "vcjob/train", "-n", "other"}},
+		{"names of all kinds", "get-names-other", []string{"get", "-n", "other", "-o", "name"}},
 		{"nothing", "get-nothing", []string{"get", "jobs", "-n", "empty"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b := newBench(t, wholeField()...)
+			b := newBench(t, append(wholeField(), otherKinds()...)...)
 			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
 		})
 	}

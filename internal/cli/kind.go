@@ -14,7 +14,9 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/actions"
 )
@@ -45,9 +47,9 @@ var (
 var (
 	flowKind = kind{"JobFlow", "jobflows", "jobflow", []string{"flow", "flows", "jf"},
 		func() client.Object { return &flowv1.JobFlow{} }, func() client.ObjectList { return &flowv1.JobFlowList{} }, flowv1.GroupVersion}
-	podJobKind = kind{"Job", "jobs", "job", []string{"vcjob", "vj"},
+	podJobKind = kind{"Job", "jobs", "job", []string{"vcjobs", "vcjob", "vj"},
 		func() client.Object { return &batchv1.Job{} }, func() client.ObjectList { return &batchv1.JobList{} }, batchv1.GroupVersion}
-	podKind = kind{"Pod", "pods", "pod", nil,
+	podKind = kind{"Pod", "pods", "pod", []string{"po"},
 		func() client.Object { return &corev1.Pod{} }, func() client.ObjectList { return &corev1.PodList{} }, corev1.SchemeGroupVersion}
 	commandKind = kind{"Command", "commands", "command", nil,
 		func() client.Object { return &busv1.Command{} }, func() client.ObjectList { return &busv1.CommandList{} }, busv1.GroupVersion}
@@ -55,8 +57,30 @@ var (
 	flowKinds = []kind{flowKind, podJobKind, podKind, commandKind}
 )
 
+// The other kinds that get lists.
+var (
+	templateKind = kind{"JobTemplate", "jobtemplates", "jobtemplate", []string{"templates", "template", "rjt"},
+		func() client.Object { return &robotv1.JobTemplate{} }, func() client.ObjectList { return &robotv1.JobTemplateList{} }, robotv1.GroupVersion}
+	cronFlowKind = kind{"CronJobFlow", "cronjobflows", "cronjobflow", []string{"cjf"},
+		func() client.Object { return &cronv1.CronJobFlow{} }, func() client.ObjectList { return &cronv1.CronJobFlowList{} }, cronv1.GroupVersion}
+	rayKind = kind{"RayCluster", "rayclusters", "raycluster", []string{"ray"},
+		func() client.Object { return &rayv1.RayCluster{} }, func() client.ObjectList { return &rayv1.RayClusterList{} }, rayv1.GroupVersion}
+
+	// categoryKinds are the kinds of "get all". Pods are left out: those of other programs are Pods, too.
+	categoryKinds = append(slices.Clone(kinds), flowKind, cronFlowKind, podJobKind, rayKind, templateKind)
+	getKinds      = append(slices.Clone(categoryKinds), podKind)
+)
+
+// getTypes are the names of getKinds for users.
+var getTypes = []string{"jobs", "groups", "tasks", "robots", "flows", "cronjobflows", "vcjobs", "rayclusters", "jobtemplates", "pods", "all"}
+
 // resourceName returns the name with its group, as in job.robot.k8s4r.io.
-func (k kind) resourceName() string { return k.singular + "." + k.version.Group }
+func (k kind) resourceName() string {
+	if k.version.Group == "" {
+		return k.singular
+	}
+	return k.singular + "." + k.version.Group
+}
 
 // formatRef returns a reference to one object as kubectl prints and reads it.
 func (k kind) formatRef(name string) string { return k.resourceName() + "/" + name }
@@ -66,15 +90,18 @@ func (k kind) hasName(name string) bool {
 	return name == k.plural || name == k.singular || slices.Contains(k.aliases, name)
 }
 
-// findKind returns the kind with the given name or alias.
+// findKind returns the kind of getKinds with the given name or alias.
 func findKind(name string) (kind, error) {
-	for _, k := range kinds {
+	for _, k := range getKinds {
 		if k.hasName(name) {
 			return k, nil
 		}
 	}
-	return kind{}, usagef("unknown type %q: must be jobs, groups, tasks, robots or all", name)
+	return kind{}, usagef("unknown type %q: must be one of %s", name, strings.Join(getTypes, ", "))
 }
+
+// isSame reports whether both are the same kind. The name is not enough: two kinds are called Job.
+func (k kind) isSame(other kind) bool { return k.resourceName() == other.resourceName() }
 
 // bareName removes the kind from a reference such as job/demo. A reference to another kind is a
 // usage error.

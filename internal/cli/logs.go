@@ -38,7 +38,8 @@ func logsCommand(d *deps) *cobra.Command {
 		Long: `Prints the log of a task's last attempt, or the logs of all tasks of a Job with the
 task's name before each line. With --follow it continues with new output and later
 attempts until the task has ended. Messages of the agent and the server, such as
-changes of state, are printed to standard error.`,
+changes of state, are printed to standard error. On a terminal, escape sequences
+other than colors are removed.`,
 		Example:           "  " + d.program + " logs -f demo-inspect-3-main\n  " + d.program + " logs --job demo -f\n  " + d.program + " logs --since 10m --attempt 1 --timestamps demo-inspect-3-main",
 		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
@@ -128,7 +129,7 @@ func (o *logsOptions) printTaskLog(ctx context.Context, d *deps, c *cluster) err
 		fmt.Fprintf(d.Err, "%s is %s; its log is printed when it starts (%s shows what it waits for)\n",
 			taskKind.formatRef(t.Name), lifecycle.TaskState(t.Status.State).OrPending(), quoteArg(d.program+" why "+t.Name))
 	}
-	p := &logPrinter{out: d.Out, err: d.Err, stamps: o.stamps, open: map[record.Stream]bool{}}
+	p := d.newLogPrinter(o.stamps)
 	s := logStream{d: d, cluster: c, server: o.server, namespace: t.Namespace, task: t.Name, query: o.query, print: p.printRecord}
 	defer p.endLines()
 	return s.readAll(ctx)

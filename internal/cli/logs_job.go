@@ -13,6 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
 // printJobLogs prints the logs of all tasks of the Job.
@@ -21,12 +22,17 @@ func (o *logsOptions) printJobLogs(ctx context.Context, d *deps, c *cluster) err
 	if err != nil {
 		return err
 	}
-	l := &jobLogs{o: o, d: d, c: c, job: found.(*robotv1.Job), started: map[string]bool{},
-		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
+	l := &jobLogs{o: o, d: d, c: c, job: found.(*robotv1.Job), started: map[string]bool{}, p: d.newJobPrinter(o.stamps)}
 	if o.follow {
 		return l.followJob(ctx)
 	}
 	return l.readOnce(ctx)
+}
+
+// taskPrinter prints the logs of tasks. printerFor returns a function that prints the records of
+// one task, and one that ends its unfinished lines.
+type taskPrinter interface {
+	printerFor(task string) (print func(record.Record), done func())
 }
 
 // jobLogs reads the logs of the tasks of one Job.
@@ -35,7 +41,7 @@ type jobLogs struct {
 	d   *deps
 	c   *cluster
 	job *robotv1.Job
-	p   *jobPrinter
+	p   taskPrinter
 
 	before  string          // prefix of each task's name; may be empty
 	started map[string]bool // by name of the task

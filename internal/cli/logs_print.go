@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -12,12 +13,26 @@ import (
 // stampLayout is the time format of --timestamps.
 const stampLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// logPrinter prints the log of one task unchanged: it adds no newlines. Messages about the log go
-// to err.
+// logPrinter prints the log of one task unchanged: it adds no newlines. On a terminal it removes
+// escape sequences. Messages about the log go to err.
 type logPrinter struct {
 	out, err io.Writer
 	stamps   bool
-	open     map[record.Stream]bool // streams whose last line has no newline yet
+	open     map[record.Stream]bool          // streams whose last line has no newline yet
+	filters  map[record.Stream]*escapeFilter // nil if out is not a terminal
+}
+
+func (d *deps) newLogPrinter(stamps bool) *logPrinter {
+	p := &logPrinter{out: d.Out, err: d.Err, stamps: stamps, open: map[record.Stream]bool{}}
+	if d.terminal.is {
+		p.filters = map[record.Stream]*escapeFilter{}
+	}
+	return p
+}
+
+// printerFor implements taskPrinter for a Job that has one task.
+func (p *logPrinter) printerFor(string) (print func(record.Record), done func()) {
+	return p.printRecord, p.endLines
 }
 
 func (p *logPrinter) printRecord(r record.Record) {
@@ -30,18 +45,28 @@ func (p *logPrinter) printRecord(r record.Record) {
 		fmt.Fprintf(p.out, "%s ", r.Time.Format(stampLayout))
 	}
 	p.open[r.Stream] = r.Partial
-	text := r.Text
+	text := p.filterText(r)
 	if !r.Partial {
 		text = append(text, '\n')
 	}
 	_, _ = p.out.Write(text) // a reader that has closed the pipe needs no error
 }
 
+func (p *logPrinter) filterText(r record.Record) []byte {
+	if p.filters == nil {
+		return r.Text
+	}
+	if p.filters[r.Stream] == nil {
+		p.filters[r.Stream] = &escapeFilter{}
+	}
+	return p.filters[r.Stream].filterText(r.Text, !r.Partial)
+}
+
 // endLines ends unfinished lines.
 func (p *logPrinter) endLines() {
 	for s, open := range p.open {
 		if open {
-			fmt.Fprintln(p.out)
+			fmt.Fprintf(p.out, "%s\n", p.filterText(record.Record{Stream: s}))
 			p.open[s] = false
 		}
 	}
@@ -50,12 +75,17 @@ func (p *logPrinter) endLines() {
 // maxHeld bounds the part of an unfinished line that is held, in bytes.
 const maxHeld = 64 << 10
 
-// jobPrinter prints the logs of many tasks as whole lines, each with the name of its task.
+// jobPrinter prints the logs of many tasks as whole lines, each with the name of its task. On a
+// terminal it removes escape sequences.
 type jobPrinter struct {
 	out, err io.Writer
 	stamps   bool
-	color    bool
+	terminal terminal
 	mu       sync.Mutex
+}
+
+func (d *deps) newJobPrinter(stamps bool) *jobPrinter {
+	return &jobPrinter{out: d.Out, err: d.Err, stamps: stamps, terminal: d.terminal}
 }
 
 // printerFor returns a function that prints the records of one task. done prints an unfinished
@@ -84,6 +114,8 @@ func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
 	out, stamp := p.out, ""
 	if r.Stream == record.Server || r.Stream == record.System {
 		out, stamp, text = p.err, "-- ", []byte(stripControl(string(text)))
+	} else if p.terminal.is {
+		text = filterLine(text)
 	}
 	if p.stamps && !r.Time.IsZero() {
 		stamp += r.Time.Format(stampLayout) + " "
@@ -93,12 +125,20 @@ func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
 	fmt.Fprintf(out, "%s %s%s\n", p.linePrefix(task), stamp, text)
 }
 
+// filterLine returns one whole line for a terminal. A carriage return would let the line overwrite
+// the name of its task.
+func filterLine(text []byte) []byte {
+	var f escapeFilter
+	text = f.filterText(bytes.TrimRight(text, "\r"), true)
+	return bytes.ReplaceAll(text, []byte{'\r'}, []byte{' '})
+}
+
 // nameColors are the colors of task names, as SGR parameters that are readable on dark and light
 // backgrounds.
 var nameColors = []int{31, 32, 33, 34, 35, 36, 91, 92, 94, 95}
 
 func (p *jobPrinter) linePrefix(task string) string {
-	if !p.color {
+	if !p.terminal.color {
 		return "[" + task + "]"
 	}
 	h := fnv.New32a()

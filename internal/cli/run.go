@@ -38,6 +38,7 @@ type runOptions struct {
 	driver      string
 	priority    int32
 	detach      bool
+	logs        bool
 	waitTimeout time.Duration
 	dryRun      string
 	output      string
@@ -52,10 +53,18 @@ func runCommand(d *deps) *cobra.Command {
 		Long: `Creates a Job that runs the command on robots, displays its progress, and exits
 with its outcome: 0 if it completed, 1 if it failed or was canceled, 2 if the
 command line is invalid or the API server rejected the Job, 124 if --wait-timeout
-expired, 130 on Ctrl-C. After 124 and 130 the Job continues.`,
+expired, 130 on Ctrl-C. After 124 and 130 the Job continues.
+
+With --logs, which is on if there is one task, it prints what the tasks write to
+standard output, and everything else to standard error. If there are several tasks,
+each line begins with the task's name.`,
 		Example: "  " + d.program + " run --count 3 -- inspect --track 7\n  " +
-			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh",
+			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh\n  " +
+			d.program + " run --count 3 --logs -- hostname",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("logs") {
+				o.logs = o.count == 1 && o.waits()
+			}
 			if err := o.parseArgs(args, d.suffix); err != nil {
 				return err
 			}
@@ -81,6 +90,7 @@ func (o *runOptions) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.env, "env", nil, "environment variable NAME=VALUE; may be repeated")
 	f.StringVar(&o.driver, "driver", robotv1.DriverExec, "driver that runs the command: exec or raw_exec")
 	f.Int32Var(&o.priority, "priority", 50, "priority of the Job, from 0 to 100; higher priorities are placed first")
+	f.BoolVar(&o.logs, "logs", false, "print what the tasks write; defaults to true if there is one task to wait for")
 	f.BoolVarP(&o.detach, "detach", "d", false, "create the Job and do not wait for it")
 	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 means no limit")
 	f.StringVar(&o.dryRun, "dry-run", "", "create nothing: client only prints the Job, server also validates it")
@@ -164,12 +174,16 @@ func (o *runOptions) checkEnv() error {
 	return nil
 }
 
+// waits reports whether the command waits for the end of the Job.
+func (o *runOptions) waits() bool { return !o.detach && o.dryRun == "" }
+
 func (o *runOptions) checkOutput() error {
-	printed := o.detach || o.dryRun != ""
+	printed := !o.waits()
 	return errors.Join(
 		errorUnless(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
 		checkFormat(o.output, outputJSON, outputYAML, outputName),
 		errorUnless(o.output == "" || printed, "--output=%s: requires --detach or --dry-run", o.output),
+		errorUnless(!o.logs || !printed, "--logs: cannot be combined with --detach or --dry-run"),
 	)
 }
 
@@ -251,6 +265,10 @@ func (o *runOptions) submitJob(ctx context.Context, d *deps, c *cluster) error {
 	}
 	if o.dryRun != "" {
 		return o.printJob(d, job, " (server dry run)")
+	}
+	if o.logs {
+		fmt.Fprintf(d.Err, "%s created\n", jobKind.formatRef(job.Name))
+		return d.waitWithOutput(ctx, c, job, o)
 	}
 	if err := o.printJob(d, job, ""); err != nil || o.detach {
 		return err

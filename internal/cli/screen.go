@@ -15,6 +15,7 @@ import (
 
 // terminal is where progress is shown.
 type terminal struct {
+	is    bool        // output goes to a terminal
 	live  bool        // lines can be redrawn in place
 	color bool        // output uses colors
 	size  func() size // returns the current size; the user may resize the window
@@ -24,10 +25,13 @@ type terminal struct {
 // TERM=dumb.
 func detectTerminal(out io.Writer, env func(string) string) terminal {
 	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || env("TERM") == "dumb" {
+	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return terminal{}
 	}
-	return terminal{live: true, color: env("NO_COLOR") == "", size: func() size {
+	if env("TERM") == "dumb" {
+		return terminal{is: true}
+	}
+	return terminal{is: true, live: true, color: env("NO_COLOR") == "", size: func() size {
 		width, height, err := term.GetSize(int(file.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
 			return size{80, 24}

@@ -36,13 +36,22 @@ type waiter struct {
 	cluster *cluster
 	view    jobView
 	display display
+	// beforeOutcome is called between the end of the Job and its outcome. If nil, nothing is.
+	beforeOutcome func(context.Context)
 }
 
 // waitForJob shows the Job's progress until it has ended, then its outcome. The error carries the
 // exit status.
 func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, timeout time.Duration) error {
-	w := &waiter{deps: d, cluster: c, view: jobView{job: job}, display: d.newDisplay()}
-	waitCtx, stop := d.newWaitContext(ctx, timeout)
+	return d.newWaiter(c, job).waitForEnd(ctx, timeout)
+}
+
+func (d *deps) newWaiter(c *cluster, job *robotv1.Job) *waiter {
+	return &waiter{deps: d, cluster: c, view: jobView{job: job}, display: d.newDisplay()}
+}
+
+func (w *waiter) waitForEnd(ctx context.Context, timeout time.Duration) error {
+	waitCtx, stop := w.newWaitContext(ctx, timeout)
 	defer stop()
 	err := w.followUntilEnd(waitCtx, w, singleObject(w.cluster, jobKind, w.view.job), w.groupSource())
 	switch {
@@ -52,6 +61,9 @@ func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, tim
 		return w.stopWaiting("detached", ExitInterrupted)
 	case err != nil:
 		return err
+	}
+	if w.beforeOutcome != nil {
+		w.beforeOutcome(waitCtx)
 	}
 	return w.printOutcome(ctx)
 }
