@@ -139,9 +139,11 @@ func (l *jobLogs) followJob(ctx context.Context) error {
 // startRemaining starts reading the logs of tasks that started between the last update and the
 // end of the Job.
 func (l *jobLogs) startRemaining(ctx context.Context) {
-	if tasks, err := listObjects(ctx, l.c, taskKind, inJob(l.job)...); err == nil {
-		l.startReaders(ctx, tasks)
+	tasks, err := listObjects(ctx, l.c, taskKind, inJob(l.job)...)
+	if err != nil && ctx.Err() == nil {
+		l.recordError(err)
 	}
+	l.startReaders(ctx, tasks)
 }
 
 func (l *jobLogs) startReaders(ctx context.Context, tasks []client.Object) {
