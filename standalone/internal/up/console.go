@@ -52,6 +52,7 @@ func (s *system) addConsole() {
 		return errors.New("it has not started yet")
 	}
 	s.group.Add("console", component.NewBackground(run, ready))
+	s.addLinks()
 }
 
 // newConsole creates the console. The broker must have started.

@@ -56,6 +56,7 @@ const maxRobots = 1000
 
 type options struct {
 	dataDir             string
+	ephemeral           bool // the data directory is new and removed at the end
 	bindAddress         string
 	securePort          int
 	kubeconfig          string // if empty, the embedded control plane
@@ -90,6 +91,7 @@ type options struct {
 
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", DefaultDataDir(), "directory for all data: objects, keys, logs and the state of the robots")
+	f.BoolVar(&o.ephemeral, "ephemeral", false, "use a new data directory that is removed at the end, and free ports for all that no flag sets")
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address that the API server listens on")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port of the API server; 0 selects a free port")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of a cluster to use instead of the embedded API server; K8s4r must not be deployed there as well")

@@ -18,16 +18,18 @@ const stateFile = "up.json"
 // State has the addresses of the parts of a running system. A part that does not run here and is
 // not set by a flag is empty.
 type State struct {
-	PID        int      `json:"pid"`
-	Kubeconfig string   `json:"kubeconfig"`
-	Server     string   `json:"server"` // URL of the API server
-	MQTTURL    string   `json:"mqttURL"`
-	MQTTSURL   string   `json:"mqttsURL"` // for robots with certificates
-	JoinURL    string   `json:"joinURL"`  // where robots join
-	MetricsURL string   `json:"metricsURL"`
-	ConsoleURL string   `json:"consoleURL"`
-	Robots     []string `json:"robots"` // ids
-	Node       string   `json:"node"`   // that pods are bound to
+	PID           int      `json:"pid"`
+	DataDir       string   `json:"dataDir"`
+	Kubeconfig    string   `json:"kubeconfig"`
+	Server        string   `json:"server"` // URL of the API server
+	MQTTURL       string   `json:"mqttURL"`
+	MQTTSURL      string   `json:"mqttsURL"` // for robots with certificates
+	JoinURL       string   `json:"joinURL"`  // where robots join
+	MetricsURL    string   `json:"metricsURL"`
+	ConsoleURL    string   `json:"consoleURL"`
+	ConsoleSocket string   `json:"consoleSocket"` // sends links that sign in at the console
+	Robots        []string `json:"robots"`        // ids
+	Node          string   `json:"node"`          // that pods are bound to
 }
 
 func (s State) writeFile(d *datadir.Dir) error {

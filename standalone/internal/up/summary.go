@@ -7,12 +7,17 @@ import (
 	"text/tabwriter"
 )
 
-// printSummary prints the addresses in s. link signs one browser in at the console; if empty, it is
-// left out.
-func printSummary(w io.Writer, s State, link string) {
+// printSummary prints the addresses in s, and whether its data is removed at the end. link signs one
+// browser in at the console; if empty, it is left out.
+func printSummary(w io.Writer, s State, ephemeral bool, link string) {
+	kept, end := "kept when this process ends", `Ctrl-C stops everything; the next "k8s4r up" continues with the same data.`
+	if ephemeral {
+		kept, end = "removed when this process ends", "Ctrl-C stops everything and removes all data."
+	}
 	fmt.Fprintln(w, "\nK8s4r is up.")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range []struct{ name, value string }{
+		{"data", s.DataDir + " (" + kept + ")"},
 		{"API server", s.Server},
 		{"kubeconfig", s.Kubeconfig},
 		{"MQTT", s.MQTTURL},
@@ -40,6 +45,6 @@ Try, in another terminal:
 To let another robot join, run there the command that this prints:
   k8s4r token create
 
-Ctrl-C stops everything; the next "k8s4r up" continues with the same data.
-`, s.Kubeconfig)
+%s
+`, s.Kubeconfig, end)
 }

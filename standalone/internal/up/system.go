@@ -181,15 +181,17 @@ func (s *system) addBroker() error {
 // currentState returns the state once everything is ready.
 func (s *system) currentState() State {
 	return State{
-		PID:        os.Getpid(),
-		Kubeconfig: s.kubeconfig,
-		Server:     s.client.Host,
-		MQTTURL:    s.plainURL(),
-		MQTTSURL:   s.mqttsURL(),
-		JoinURL:    s.joinURL(),
-		MetricsURL: metricsURL(s.metrics),
-		ConsoleURL: s.consoleURL(),
-		Robots:     s.opts.robotIDs(),
-		Node:       s.opts.nodeName(),
+		PID:           os.Getpid(),
+		DataDir:       s.dir.Path,
+		Kubeconfig:    s.kubeconfig,
+		Server:        s.client.Host,
+		MQTTURL:       s.plainURL(),
+		MQTTSURL:      s.mqttsURL(),
+		JoinURL:       s.joinURL(),
+		MetricsURL:    metricsURL(s.metrics),
+		ConsoleURL:    s.consoleURL(),
+		ConsoleSocket: s.consoleSocket(),
+		Robots:        s.opts.robotIDs(),
+		Node:          s.opts.nodeName(),
 	}
 }

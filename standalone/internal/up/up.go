@@ -28,17 +28,25 @@ func NewCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Run all of K8s4r on this machine",
 		Long: `Runs a Kubernetes API server with its etcd, an MQTT broker, and K8s4r's manager,
 server and console in one process, and some robots as child processes. All data
-is in one directory; the next start continues with it, also after a crash.
+is in one directory; the next start continues with it, also after a crash. With
+--ephemeral, the data is gone at the end, and other systems on this machine keep
+their ports.
 
 The file up.json in that directory exists while everything is ready, and has the
 addresses. A process that is killed leaves it until the next start: scripts must
 compare its pid with that of the process.`,
+		Example:      "  k8s4r up\n  k8s4r up --ephemeral --robots 5\n  k8s4r up --advertise-address 192.168.1.10",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.completeRetention(cmd.Flags())
+			if o.ephemeral {
+				if err := o.makeEphemeral(cmd.Flags()); err != nil {
+					return err
+				}
+			}
 			if err := o.validate(); err != nil {
-				return err
+				return errors.Join(err, o.removeIfEphemeral())
 			}
 			ctx, release := withSignals(cmd.Context(), os.Exit)
 			defer release()
@@ -53,9 +61,16 @@ compare its pid with that of the process.`,
 func runUp(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	dir, err := datadir.Open(o.dataDir)
 	if err != nil {
-		return err
+		return errors.Join(err, o.removeIfEphemeral())
 	}
-	return errors.Join(runIn(ctx, dir, o, stdout, stderr), dir.Close())
+	return errors.Join(runIn(ctx, dir, o, stdout, stderr), dir.Close(), o.removeIfEphemeral())
+}
+
+func (o *options) removeIfEphemeral() error {
+	if !o.ephemeral {
+		return nil
+	}
+	return removeData(o.dataDir)
 }
 
 func runIn(ctx context.Context, dir *datadir.Dir, o options, stdout, stderr io.Writer) error {
@@ -89,7 +104,7 @@ func runSystem(ctx context.Context, s *system, stdout io.Writer) error {
 	// Half of the memory that the start took is garbage by now, and an idle process collects so
 	// rarely that it would keep it for minutes.
 	debug.FreeOSMemory()
-	printSummary(stdout, s.currentState(), s.signInLink())
+	printSummary(stdout, s.currentState(), s.opts.ephemeral, s.signInLink())
 	select {
 	case <-ctx.Done():
 		return nil
