@@ -38,6 +38,8 @@ type Filter struct {
 	Outcome  Outcome
 	Template string
 	Robot    string
+	// User who created the objects, by the recorded actions.
+	User string
 	// Since and Until bound when an object was created: [Since, Until).
 	Since, Until time.Time
 	// Limit of the page. 0 means DefaultLimit; it is never more than MaxLimit.
@@ -92,7 +94,7 @@ func (s *Store) listNamespaces(ctx context.Context, w where, f *Filter, namespac
 		` ORDER BY `+order+` DESC, o.uid DESC LIMIT `+w.addArg(most), w.args, scanObject)
 }
 
-// selectByIndex returns the conditions on names and labels. If picked, they leave only a few
+// selectByIndex returns the conditions on names, labels and the user. If picked, they leave only a few
 // objects, which are then read one by one.
 func (s *Store) selectByIndex(ctx context.Context, f *Filter) (w where, picked bool, err error) {
 	if f.Prefix != "" {
@@ -105,6 +107,11 @@ func (s *Store) selectByIndex(ctx context.Context, f *Filter) (w where, picked b
 		var few bool
 		few, err = s.addSelective(ctx, &w, "SELECT l.uid FROM labels l WHERE l.name = ? AND l.value = ?",
 			"EXISTS (SELECT 1 FROM labels l WHERE l.uid = o.uid AND l.name = ? AND l.value = ?)", name, f.Labels[name])
+		picked = picked || few
+	}
+	if f.User != "" && err == nil {
+		var few bool
+		few, err = s.addSelective(ctx, &w, createdBy, createdByFilter, f.User)
 		picked = picked || few
 	}
 	return w, picked, err

@@ -103,7 +103,7 @@ func (s *Server) newArchiveFilter(ctx context.Context, in *listIn, sees scope) (
 	if err != nil {
 		return archive.Filter{}, err
 	}
-	f := archive.Filter{Namespace: in.Namespace, Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
+	f := archive.Filter{User: in.user, Namespace: in.Namespace, Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
 	if f.Namespaces, err = s.findPastScope(ctx, "list", in.Kind, sees); err != nil {
 		return f, err
 	}

@@ -93,6 +93,7 @@ type transition struct {
 }
 
 func (s *Server) registerHistory(api huma.API) {
+	addRead(s, api, "/history/objects", "history", "Everything that ran, live and archived, newest first", s.listHistory)
 	addRead(s, api, "/history/robots/{robot}", "robot-history", "Attempts on a robot", s.getRobotHistory)
 	addRead(s, api, "/history/failures", "most-failing", "Jobs or tasks that fail most often", s.listFailures)
 	addRead(s, api, "/history/steps", "step-times", "Durations of steps", s.listStepTimes)

@@ -37,6 +37,8 @@ type listIn struct {
 	Sort      string   `query:"sort" enum:"name,-name,created,-created,started,-started,finished,-finished,state,-state,robot,-robot,priority,-priority" default:"name" doc:"The archive supports only -created"`
 	Limit     int      `query:"limit" minimum:"1" maximum:"1000" default:"500"`
 	Continue  string   `query:"continue" doc:"From the previous page"`
+
+	user string // who created the objects; only for the history
 }
 
 // page is one page of a list.

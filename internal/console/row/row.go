@@ -92,6 +92,8 @@ type Row struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	// Archived is set for objects that are only in the archive. This package never sets it.
 	Archived bool `json:"archived,omitempty"`
+	// User created the object. It is set in the history only, from the archive.
+	User string `json:"user,omitempty"`
 
 	// Heartbeat is when the server last received a heartbeat. The server writes it at least three
 	// times per offlineAfter. This and the following fields are for robots only.
