@@ -49,6 +49,9 @@ export type Sort = NonNullable<Listing["sort"]>;
 /** Query is the filter of a list. The page's address uses the same parameters. */
 export type Query = Omit<Asked<"list-objects">, "scope" | "sort" | "limit" | "continue"> & Pick<Listing, "scope">;
 
+/** HistoryQuery is the filter of the history. */
+export type HistoryQuery = Omit<NonNullable<operations["history"]["parameters"]["query"]>, "limit" | "continue">;
+
 /** Part selects a page of a list and its order. */
 export type Part = { sort?: Sort; limit: number; continue?: string };
 
@@ -147,6 +150,8 @@ export const api = {
     ),
   timeline: (kind: Kind, namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-timeline">(`${address(kind, namespace, name)}/timeline`, signal),
+  history: (q: HistoryQuery, limit: number, signal?: AbortSignal) =>
+    get<"history">(`/history/objects${query({ ...q, limit })}`, signal),
   ranOn: (robot: string, q: Asked<"robot-history">, signal?: AbortSignal) =>
     get<"robot-history">(`/history/robots/${encodeURIComponent(robot)}${query(q)}`, signal),
   failures: (q: Asked<"most-failing">, signal?: AbortSignal) =>

@@ -3,7 +3,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
 import type { ActionsInBody, Change, Hello, operations, SignInBody, Status } from "../src/api.gen.ts";
-import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
+import { type Answer, archivable, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
 import { attemptsOf, detailOf, graphOf, makeSampleData, type SampleData, timelineOf, whyOf } from "./sampleData.ts";
 
@@ -172,6 +172,20 @@ function events({ sample, req, res }: Call) {
 function history({ sample, res, path, q }: Call) {
   const tasks = [...sample.rows.values()].filter((r) => r.kind === "tasks");
   switch (path[1]) {
+    case "objects": {
+      const { user, ...query } = Object.fromEntries(q) as Query & { user?: string };
+      const items = [...sample.rows.values()]
+        .filter((r) => archivable.includes(r.kind) && (!q.get("kind") || r.kind === q.get("kind")))
+        .map((r) => (r.kind === "jobs" ? { ...r, user: r.archived ? "bob" : "ada" } : r))
+        .filter((r) => (!user || r.user === user) && matches({ ...query, q: undefined }, r))
+        .filter((r) => r.name.startsWith(q.get("q") ?? ""))
+        .sort(orderBy("-created"));
+      const limit = Number(q.get("limit"));
+      return answers<"history">(res, {
+        items: items.slice(0, limit),
+        continue: items.length > limit ? "more" : undefined,
+      });
+    }
     case "robots":
       return answers<"robot-history">(res, {
         items: tasks

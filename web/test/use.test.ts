@@ -199,3 +199,46 @@ describe("a session", () => {
     expect(await at.page.context().cookies()).toEqual([]);
   });
 });
+
+describe("the history", () => {
+  const rows = () => at.page.locator("tbody tr");
+  const cells = (nth: number) => at.page.locator(`tbody tr td:nth-child(${nth})`).allInnerTexts();
+  const names = () => cells(1);
+
+  it("has everything that ran, live and deleted, the newest first", async () => {
+    await open("/history");
+    await rows().first().waitFor();
+    const [job] = await at.rows("jobs", "limit=1&sort=-created");
+    await at.page.getByRole("combobox", { name: "Kind" }).selectOption("Jobs");
+    await expect.poll(async () => new Set(await cells(2))).toEqual(new Set(["Job"]));
+    expect((await names())[0]).toBe(job?.name); // it is live
+    await at.page.getByRole("combobox", { name: "Kind" }).selectOption("All kinds");
+    await expect.poll(async () => new Set(await cells(2)).size).toBeGreaterThan(1);
+  });
+
+  it("is filtered by state, user, robot and name, and keeps the filters in the address", async () => {
+    await open("/history?kind=jobs");
+    await rows().first().waitFor();
+    await at.page.getByRole("combobox", { name: "State" }).selectOption("completed");
+    await expect.poll(async () => new Set(await cells(4).then((all) => all.map((s) => s.split(/\s/)[0])))).toEqual(
+      new Set(["completed"]),
+    );
+    await at.page.getByRole("searchbox", { name: "User" }).fill("ada");
+    await at.page.keyboard.press("Enter");
+    await expect.poll(async () => new Set(await cells(5))).toEqual(new Set(["ada"]));
+    expect(new URL(at.page.url()).search).toBe("?kind=jobs&state=completed&user=ada");
+    await open("/history?robot=robot-017");
+    await expect.poll(async () => new Set(await cells(6))).toEqual(new Set(["robot-017"]));
+    await open("/history?q=there-is-no-such-name");
+    await at.page.getByText("Nothing matches").waitFor();
+    await at.page.getByRole("button", { name: "Show all" }).click();
+    await rows().first().waitFor();
+  });
+
+  it("shows older ones page by page", async () => {
+    await open("/history?kind=tasks");
+    await expect.poll(() => rows().count()).toBe(100);
+    await at.page.getByRole("button", { name: "Show older ones" }).click();
+    await expect.poll(() => rows().count()).toBe(300);
+  });
+});

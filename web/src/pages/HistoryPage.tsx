@@ -1,19 +1,20 @@
 import { lazy, type ReactNode, Suspense } from "react";
-import { api, archivable, type Failure, type Kind, type Query, type Sample } from "../api.ts";
+import { api, type Failure, type Kind, type Query, type Sample } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { kindNames } from "../kindNames.ts";
 import { useSession } from "../session.tsx";
 import { fromLocal } from "../time.ts";
 import { Empty, ErrorNote, Link, Loading, useTitle, When } from "../ui/basics.tsx";
+import { AllHistory } from "./AllHistory.tsx";
 import { Between } from "./Between.tsx";
-import { Listed } from "./ListPage.tsx";
 import { RobotHistory } from "./RobotHistory.tsx";
+import { TextFilter as Text } from "./TextFilter.tsx";
 
 const StepTimes = lazy(() => import("../charts/StepTimes.tsx"));
 
 const tabs: { id: string; title: string; show: () => ReactNode }[] = [
-  { id: "search", title: "Search", show: () => <Search /> },
+  { id: "search", title: "All", show: () => <AllHistory /> },
   { id: "robot", title: "On a robot", show: () => <OnRobot /> },
   { id: "failures", title: "Failures", show: () => <Failures /> },
   { id: "steps", title: "Step times", show: () => <Steps /> },
@@ -47,21 +48,6 @@ export default function HistoryPage({ tab }: { tab: string }) {
   );
 }
 
-function Text({ name, label }: { name: string; label: string }) {
-  const [params, change] = useParams();
-  return (
-    <input
-      type="search"
-      aria-label={label}
-      placeholder={label}
-      defaultValue={params.get(name) ?? ""}
-      key={`${name} ${params.get(name)}`}
-      onBlur={(event) => change({ [name]: event.target.value }, "replace")}
-      onKeyDown={(event) => event.key === "Enter" && change({ [name]: event.currentTarget.value })}
-    />
-  );
-}
-
 function KindChoice({ of }: { of: readonly Kind[] }) {
   const [params, change] = useParams();
   return (
@@ -87,22 +73,6 @@ const when = (params: URLSearchParams): Pick<Query, "since" | "until"> => ({
   since: fromLocal(params.get("since")),
   until: fromLocal(params.get("until")),
 });
-
-function Search() {
-  const [params] = useParams();
-  return (
-    <>
-      <search className="filters">
-        <KindChoice of={archivable} />
-        <Text name="q" label="Name" />
-        <Text name="robot" label="Robot" />
-        <Text name="template" label="Template" />
-        <Between />
-      </search>
-      <Listed kind={kindOf(params, archivable)} fixed={{ scope: "archived", ...when(params) }} />
-    </>
-  );
-}
 
 function OnRobot() {
   const [params] = useParams();
