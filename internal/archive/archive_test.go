@@ -100,6 +100,7 @@ func TestArchive(t *testing.T) {
 		{"what lives is never pruned, its old attempts are", pruneSparesTheLiving},
 		{"more goes than one batch", pruneInBatches},
 		{"actions of users are recorded once, and found", recordsActions},
+		{"who created an object is found", findsCreators},
 		{"old actions go, and those of the namespace with most", prunesActions},
 	} {
 		t.Run(c.name, func(t *testing.T) {

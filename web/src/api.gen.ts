@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/history/objects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Everything that ran, live and archived, newest first */
+        get: operations["history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/history/robots/{robot}": {
         parameters: {
             query?: never;
@@ -442,6 +459,10 @@ export interface components {
             /** @description Position at which the stream starts */
             since: string;
         };
+        HistoryPage: {
+            continue?: string;
+            items: components["schemas"]["Row"][];
+        };
         /**
          * @description Kind of objects
          * @enum {string}
@@ -583,6 +604,7 @@ export interface components {
             used?: {
                 [key: string]: string;
             };
+            user?: string;
         };
         Sample: {
             /**
@@ -717,6 +739,7 @@ export type Failures = components['schemas']['Failures'];
 export type FailuresOut = components['schemas']['FailuresOut'];
 export type Graph = components['schemas']['Graph'];
 export type Hello = components['schemas']['Hello'];
+export type HistoryPage = components['schemas']['HistoryPage'];
 export type Kind = components['schemas']['Kind'];
 export type Lane = components['schemas']['Lane'];
 export type Me = components['schemas']['Me'];
@@ -1007,6 +1030,118 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FailuresOut"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    history: {
+        parameters: {
+            query?: {
+                /** @description If empty, all kinds that the caller can list */
+                kind?: "jobs" | "taskgroups" | "tasks" | "jobflows" | "vcjobs" | "rayclusters";
+                /** @description If empty, all namespaces that the caller can see */
+                namespace?: string;
+                state?: string;
+                /** @description Beginning of the name */
+                q?: string;
+                /** @description Last robot of a task */
+                robot?: string;
+                template?: string;
+                /** @description Who created the object. What controllers created has no user */
+                user?: string;
+                /** @description Created at this time or later, RFC 3339 */
+                since?: string;
+                /** @description Created before this time, RFC 3339 */
+                until?: string;
+                limit?: number;
+                /** @description From the previous page */
+                continue?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryPage"];
                 };
             };
             /** @description Bad Request */

@@ -220,9 +220,9 @@ describe("the history", () => {
     await open("/history?kind=jobs");
     await rows().first().waitFor();
     await at.page.getByRole("combobox", { name: "State" }).selectOption("completed");
-    await expect.poll(async () => new Set(await cells(4).then((all) => all.map((s) => s.split(/\s/)[0])))).toEqual(
-      new Set(["completed"]),
-    );
+    await expect
+      .poll(async () => new Set(await cells(4).then((all) => all.map((s) => s.split(/\s/)[0]))))
+      .toEqual(new Set(["completed"]));
     await at.page.getByRole("searchbox", { name: "User" }).fill("ada");
     await at.page.keyboard.press("Enter");
     await expect.poll(async () => new Set(await cells(5))).toEqual(new Set(["ada"]));

@@ -59,7 +59,10 @@ export function AllHistory() {
       <ErrorNote error={error} retry={reload} />
       {!data && !error && <Loading />}
       {data?.items.length === 0 && (
-        <Empty title={filtered ? "Nothing matches" : "Nothing has run yet"} command={filtered ? undefined : kindNames.jobs.first}>
+        <Empty
+          title={filtered ? "Nothing matches" : "Nothing has run yet"}
+          command={filtered ? undefined : kindNames.jobs.first}
+        >
           {filtered ? (
             <button type="button" onClick={() => change(Object.fromEntries(filters.map((name) => [name, undefined])))}>
               Show all
@@ -87,7 +90,11 @@ export function AllHistory() {
 function Filters({ kind }: { kind?: Kind }) {
   const [params, change] = useParams();
   const choice = (name: "kind" | "state", label: string, all: string, values: readonly [string, string][]) => (
-    <select aria-label={label} value={params.get(name) ?? ""} onChange={(event) => change({ [name]: event.target.value })}>
+    <select
+      aria-label={label}
+      value={params.get(name) ?? ""}
+      onChange={(event) => change({ [name]: event.target.value })}
+    >
       <option value="">{all}</option>
       {values.map(([value, title]) => (
         <option key={value} value={value}>
