@@ -16,8 +16,8 @@ func doctorCommand(d *deps) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether the cluster can run K8s4r, and suggest remedies",
 		Long: `Checks the version of the API server, the CRDs and who installed them, the
-admission policies, whether the manager and the server run, the identities of
-robots, the certificates of k8s4r up and the server, Volcano's controllers and
+admission policies, whether the manager and the server run, whether a restore holds back
+tasks, the identities of robots, the certificates of k8s4r up and the server, Volcano's controllers and
 KubeRay's operator, and the webhook, to which it submits an invalid JobFlow with
 dry run. It changes nothing. Each line has a level, a finding and a remedy: OK,
 WARN (a part of K8s4r does not work) or FAIL (K8s4r does not work). The exit

@@ -17,8 +17,10 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/cli/doctor"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/crds"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -79,6 +81,12 @@ func publishedCertificates(t *testing.T, left map[string]time.Duration) client.O
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "k8s4r-system", Name: certexpiry.ConfigMapName}, Data: data}
 }
 
+// restoreHold returns what k8s4r up publishes while the robots have not reported after a restore.
+func restoreHold() client.Object {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "k8s4r-system", Name: restore.ConfigMapName},
+		Data: map[string]string{"reason": taskstate.ReasonAwaitingJournals, "backupAt": "2025-12-31T22:00:00Z"}}
+}
+
 // setWebhookResponse sets the API server's response to the workflow that doctor creates.
 func (b *bench) setWebhookResponse(err error) {
 	b.hooks.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return err }
@@ -137,6 +145,7 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 		{name: "unauthenticated", more: append(runningPrograms(), unauthenticatedRobot("r1", robotv1.ReasonLegacyAgent), unauthenticatedRobot("r2", robotv1.ReasonPlaintextBroker), unauthenticatedRobot("r3", robotv1.ReasonPlaintextBroker)), response: rejectsCycles},
 		{name: "certificates", more: append(runningPrograms(), publishedCertificates(t, map[string]time.Duration{"admin": 200 * day, "apiserver": 200 * day, "robots-ca": 3650 * day})), response: rejectsCycles},
 		{name: "certificates-expire", more: append(runningPrograms(), publishedCertificates(t, map[string]time.Duration{"admin": 20 * day, "apiserver": -day, "kubelet": 25 * time.Hour})), response: rejectsCycles},
+		{name: "restore", more: append(runningPrograms(), restoreHold()), response: rejectsCycles},
 		{name: "old", more: runningPrograms(), version: "v1.29.4+k3s1", response: rejectsCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {

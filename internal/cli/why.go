@@ -12,6 +12,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -112,6 +113,12 @@ func (s whySource) Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Tas
 		robotv1.LabelTaskGroup: t.Labels[robotv1.LabelTaskGroup], robotv1.LabelTaskIndex: t.Labels[robotv1.LabelTaskIndex],
 	}
 	return listTyped[*robotv1.Task](ctx, s.c, taskKind, client.InNamespace(t.Namespace), same)
+}
+
+// Hold returns the reason for which no task of the cluster is placed.
+func (s whySource) Hold(ctx context.Context) (string, error) {
+	h, err := restore.FindHold(ctx, s.c)
+	return h.Reason, err
 }
 
 // attemptState returns "stopped" for an attempt that ended without fault. Its state is "failed",

@@ -53,8 +53,10 @@ func TestWhy_MatchesGolden(t *testing.T) {
 		name, golden string
 		job          *robotv1.Job
 		task         []func(*robotv1.Task)
+		more         []client.Object
 		args         []string
 	}{
+		{name: "a restore holds all tasks back", golden: "why-restore", job: named("demo", "running"), task: []func(*robotv1.Task){refused}, more: []client.Object{restoreHold()}},
 		{name: "rejections of all robots", golden: "why-refused", job: named("demo", "running"), task: []func(*robotv1.Task){refused}},
 		{name: "not scheduled yet", golden: "why-fresh", job: named("demo", "")},
 		{name: "its job is pending", golden: "why-job-pending", job: named("demo", "pending"), task: []func(*robotv1.Task){refused}},
@@ -102,7 +104,7 @@ func TestWhy_MatchesGolden(t *testing.T) {
 					f(t)
 				}
 			})
-			objects := []client.Object{waiting}
+			objects := append(row.more, waiting)
 			if row.job != nil {
 				objects = append(objects, row.job)
 			}

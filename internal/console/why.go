@@ -10,6 +10,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/platform/restore"
 )
 
 type whyIn struct {
@@ -70,6 +71,9 @@ func (s *Server) findParts(ctx context.Context, j *v1alpha1.Job) (*explain.Parts
 		return nil, err
 	}
 	out := &explain.Parts{Tasks: findObjects[*v1alpha1.Task](s, row.Tasks, j.Namespace, func(t *v1alpha1.Task) bool { return t.Spec.JobName == j.Name })}
+	if out.Hold, err = (visibleObjects{s}).Hold(ctx); err != nil {
+		return nil, err
+	}
 	if ok, err = s.isAllowed(ctx, "list", row.TaskGroups, j.Namespace, ""); ok {
 		out.Groups = findObjects[*v1alpha1.TaskGroup](s, row.TaskGroups, j.Namespace, func(g *v1alpha1.TaskGroup) bool { return g.Spec.JobName == j.Name })
 	}
@@ -113,6 +117,12 @@ func (k visibleObjects) Replica(ctx context.Context, t *v1alpha1.Task) ([]*v1alp
 	return findObjects[*v1alpha1.Task](k.s, row.Tasks, t.Namespace, func(o *v1alpha1.Task) bool {
 		return o.Spec.TaskGroupName == t.Spec.TaskGroupName && o.Labels[v1alpha1.LabelTaskIndex] == index
 	}), nil
+}
+
+// Hold returns the reason for which no task of the cluster is placed.
+func (k visibleObjects) Hold(ctx context.Context) (string, error) {
+	h, err := restore.FindHold(ctx, k.s.live)
+	return h.Reason, err
 }
 
 // readVisible returns an object, or explain.ErrHidden if the caller may not get it. It returns

@@ -103,6 +103,9 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	agents["r4"].Kill() // its task goes on, out of contact
 	d.restore(file)
 
+	// r4 is waited for, and users see that.
+	d.awaitOutput("have reported what they ran since the restored backup", "why", "batch-main-0-work")
+	d.awaitOutput("AwaitingJournals", "doctor")
 	s.awaitEvent("r1", "UnknownTasks", 2*time.Minute)
 	testkit.Eventually(t, time.Minute, "the task that the backup does not have is stopped", func() bool { return !processIn(pid) })
 	d.release("batch", late[3:]...)
@@ -112,6 +115,10 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 		d.expectStarts("batch", i, "1")
 	}
 	d.expectStarts("resumed", 0, "1")
+
+	if out, _ := s.RunProgram("k8s4r", "doctor"); strings.Contains(out, "AwaitingJournals") {
+		t.Errorf("tasks are placed, but doctor prints:\n%s", out)
+	}
 
 	// The attempts of flaky since the backup are numbered on from those of its robot.
 	d.checkNoNumberTwice("flaky", 0)
@@ -299,6 +306,15 @@ func (d *drill) restore(file string) {
 	d.DataDir = next
 	d.Start()
 	d.Client = testkit.NewClient(d.t, d.RESTConfig())
+}
+
+// awaitOutput waits until a command prints a text.
+func (d *drill) awaitOutput(text string, args ...string) {
+	d.t.Helper()
+	testkit.Eventually(d.t, time.Minute, "k8s4r "+strings.Join(args, " ")+" prints "+text, func() bool {
+		out, _ := d.RunProgram("k8s4r", args...)
+		return strings.Contains(out, text)
+	})
 }
 
 func (d *drill) expectStarts(job string, index int, want ...string) {

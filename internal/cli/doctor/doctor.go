@@ -52,7 +52,7 @@ type Cluster struct {
 type check func(context.Context, Cluster) []Finding
 
 // checks are all checks, in the order of their findings.
-var checks = []check{checkDefinitions, checkPolicies, checkPrograms, checkIdentities, checkCertificates, checkVolcano, checkKubeRay, checkWebhook}
+var checks = []check{checkDefinitions, checkPolicies, checkPrograms, checkRestore, checkIdentities, checkCertificates, checkVolcano, checkKubeRay, checkWebhook}
 
 // ExamineCluster runs all checks. It stops if the API server does not answer.
 func ExamineCluster(ctx context.Context, c Cluster) []Finding {

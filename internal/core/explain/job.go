@@ -25,6 +25,8 @@ const (
 type Parts struct {
 	Groups []*robotv1.TaskGroup
 	Tasks  []*robotv1.Task
+	// Hold is the reason for which no task of the cluster is placed. If empty, there is none.
+	Hold string
 }
 
 // ExplainJob returns what the tasks of a job wait for. If p is nil, the caller may not read them.
@@ -106,7 +108,7 @@ func (a *Explanation) groupWaiting(j *robotv1.Job, p *Parts, now time.Time) int 
 	ahead := p.initTaskFinder()
 	total := 0
 	for _, t := range slices.SortedFunc(slices.Values(p.Tasks), func(a, b *robotv1.Task) int { return strings.Compare(a.Name, b.Name) }) {
-		v := view{task: t, job: j, ahead: ahead(t), now: now}
+		v := view{task: t, job: j, ahead: ahead(t), hold: p.Hold, now: now}
 		if !v.mayWaitLong() {
 			continue
 		}
@@ -142,6 +144,9 @@ func (a *Explanation) addMostFrequent(all []*Waiting) {
 // mayWaitLong reports whether the task waits for something that may take a while. A healthy job
 // always has tasks that wait for a report or for the manager; they are not listed.
 func (v *view) mayWaitLong() bool {
+	if v.holdText() != "" {
+		return true
+	}
 	if v.taskState() == lifecycle.TaskDispatching {
 		return v.secretsText() != "" || v.isStopping()
 	}
@@ -156,6 +161,7 @@ func (v *view) mayWaitLong() bool {
 func (v *view) waitingReason() waitingReason {
 	summary, text := v.summary(), ""
 	switch awaited := v.firstAwaited(); {
+	case v.holdText() != "":
 	case v.mayRetry() && (v.isHeldBack() || v.nextRetryText() != ""):
 	case awaited != nil:
 		summary = "it waits for init task " + awaited.name

@@ -28,6 +28,8 @@ type Source interface {
 	Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error)
 	// Replica returns the tasks of a task's replica, including itself, in any order.
 	Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error)
+	// Hold returns the reason for which no task of the cluster is placed. If empty, there is none.
+	Hold(ctx context.Context) (string, error)
 }
 
 // ErrHidden means that the caller may not read the object.
@@ -49,10 +51,14 @@ type view struct {
 	// ahead are the init tasks that run before the task, in their order.
 	ahead                  []initTask
 	jobHidden, aheadHidden bool
+	hold                   string // the reason for which no task is placed, or ""
 	now                    time.Time
 }
 
 func (v *view) readRelated(ctx context.Context, s Source) (err error) {
+	if v.hold, err = s.Hold(ctx); err != nil {
+		return err
+	}
 	if v.task.Spec.JobName != "" {
 		v.job, err = s.Job(ctx, v.task.Namespace, v.task.Spec.JobName)
 	}
@@ -73,6 +79,9 @@ func (v *view) taskState() lifecycle.TaskState {
 func (v *view) explain() *Explanation {
 	s := v.task.Status
 	a := &Explanation{State: string(v.taskState()), IsWaiting: v.isWaiting(), Summary: v.summary(), Facts: []Fact{}}
+	if v.holdText() != "" {
+		a.addFact("held", v.hold)
+	}
 	a.addFact("job", v.jobText())
 	a.addFact("robot", v.robotText())
 	a.addFact("init tasks", v.initText())
@@ -105,6 +114,8 @@ var stateSummaries = map[lifecycle.TaskState]string{
 // that must be resolved first: a robot would not help a task whose job starts nothing.
 func (v *view) summary() string {
 	switch {
+	case v.holdText() != "":
+		return v.holdText()
 	case v.isStopping() && v.task.Status.Reason == robotv1.ReasonStopping:
 		return "its robot is stopping it"
 	case v.isStopping():
@@ -246,16 +257,20 @@ func (v *view) disconnectPolicy() robotv1.Disconnect {
 // states the condition Placed is outdated.
 func (v *view) placementText() string {
 	switch {
+	case !v.hasPlacement():
+		return ""
 	case v.taskState().IsPlaceable():
 		return NoRobotText(v.task)
-	case v.hasPlacement():
+	default:
 		return unplacedText(v.task)
 	}
-	return ""
 }
 
 // hasPlacement reports whether the condition Placed applies to the task's current state.
 func (v *view) hasPlacement() bool {
+	if v.holdText() != "" {
+		return false // it is as old as the backup
+	}
 	return v.taskState().IsPlaceable() || v.taskState() == lifecycle.TaskFailed || v.taskState() == lifecycle.TaskExited
 }
 

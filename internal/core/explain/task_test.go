@@ -16,6 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -72,8 +73,11 @@ func initGroup() *robotv1.TaskGroup {
 type around struct {
 	hides   string // job, group or replica
 	replica []*robotv1.Task
+	hold    string
 	fails   error
 }
+
+func (a around) Hold(context.Context) (string, error) { return a.hold, a.fails }
 
 func (a around) Job(context.Context, string, string) (*robotv1.Job, error) {
 	if a.hides == "job" {
@@ -103,6 +107,22 @@ func fact(a *explain.Explanation, name string) string {
 		}
 	}
 	return ""
+}
+
+func TestExplainTask_IsHeldAfterARestore(t *testing.T) {
+	const held = "it waits until the connected robots have reported what they ran since the restored backup"
+	for state, want := range map[string]string{"pending": held, "dispatching": held, "unknown": held, "running": "its robot runs it", "completed": ""} {
+		a, err := explain.ExplainTask(t.Context(), around{hold: taskstate.ReasonAwaitingJournals}, task("main", in(state)), noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isHeld := want == held; a.Summary != want || (fact(a, "held") == taskstate.ReasonAwaitingJournals) != isHeld {
+			t.Errorf("%s: summary %q, facts %+v", state, a.Summary, a.Facts)
+		}
+	}
+	if a, err := explain.ExplainTask(t.Context(), around{hold: "AnotherReason"}, task("main"), noon); err != nil || a.Summary != "no task is placed (AnotherReason)" {
+		t.Errorf("a reason of a newer version: %+v, %v", a, err)
+	}
 }
 
 func TestExplainTask_OmitsHiddenObjects(t *testing.T) {

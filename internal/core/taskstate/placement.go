@@ -21,6 +21,11 @@ const (
 	ReasonAwaitingOtherAttempts = "AwaitingOtherAttempts"
 )
 
+// ReasonAwaitingJournals is why no Task is placed or dispatched after a restore from a backup, until
+// the connected robots have reported what they ran since. It is in the ConfigMap k8s4r-restore of
+// k8s4r-system.
+const ReasonAwaitingJournals = "AwaitingJournals"
+
 // IsTiedToRobot reports whether the Task belongs to a system job, so that each robot has
 // its own replica and the Task never moves.
 func IsTiedToRobot(t *v1alpha1.Task) bool {

@@ -30,6 +30,15 @@ func (s *system) controlPlaneConfig() controlplane.Config {
 	}
 }
 
+// newCoreClient returns a client of Kubernetes' own kinds without a cache.
+func newCoreClient(cluster *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return client.New(cluster, client.Options{Scheme: scheme})
+}
+
 // expiryInterval is the time between two comparisons of the published expiries with the current
 // ones.
 const expiryInterval = 10 * time.Second
@@ -37,11 +46,7 @@ const expiryInterval = 10 * time.Second
 // newExpiryPublisher publishes the expiries of certificates for `k8s4r doctor` whenever they change.
 func newExpiryPublisher(cluster *rest.Config, tracker *certexpiry.Tracker, log *slog.Logger) component.Component {
 	return component.NewBackground(func(ctx context.Context) error {
-		scheme := runtime.NewScheme()
-		if err := corev1.AddToScheme(scheme); err != nil {
-			return err
-		}
-		c, err := client.New(cluster, client.Options{Scheme: scheme})
+		c, err := newCoreClient(cluster)
 		if err != nil {
 			return err
 		}

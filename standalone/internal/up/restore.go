@@ -1,12 +1,19 @@
 package up
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/standalone/internal/backup"
+	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
 // errNeedsRobots refuses to place tasks without the part that asks the robots.
@@ -24,6 +31,7 @@ func (s *system) openRestore() error {
 	if err != nil || state.Epoch == 0 {
 		return err
 	}
+	s.backupAt = state.BackupAt
 	if !state.AwaitsRobots {
 		s.restore = restore.OpenGate(state.Epoch)
 		return nil
@@ -41,6 +49,46 @@ func (s *system) openRestore() error {
 		return nil
 	})
 	return nil
+}
+
+// newHoldPublisher shows users that the gate is closed, and until when. A backup may contain what an
+// earlier process has published.
+func newHoldPublisher(cluster *rest.Config, gate *restore.Gate, backupAt time.Time, log *slog.Logger) component.Component {
+	return component.NewBackground(func(ctx context.Context) error {
+		c, err := newCoreClient(cluster)
+		if err != nil {
+			return err
+		}
+		if !gate.IsOpen() {
+			publishHold(ctx, c, restore.Hold{Reason: taskstate.ReasonAwaitingJournals, BackupAt: backupAt}, log)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-gate.Opened():
+		}
+		publishHold(ctx, c, restore.Hold{}, log)
+		<-ctx.Done()
+		return nil
+	}, nil)
+}
+
+// publishRetry is the time between two attempts to publish.
+const publishRetry = time.Second
+
+// publishHold tries until it succeeds or ctx ends.
+func publishHold(ctx context.Context, c client.Client, h restore.Hold, log *slog.Logger) {
+	for {
+		err := restore.PublishHold(ctx, c, h)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log.Warn("will try again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(publishRetry):
+		}
+	}
 }
 
 // logRestore shows the user what the robots reported, and which ones did not.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -50,6 +51,7 @@ type system struct {
 	console      net.Listener  // nil without a console
 	codes        console.Codes // with which browsers sign in
 	restore      *restore.Gate // nil if the data was never restored
+	backupAt     time.Time     // of the backup that was restored last
 	kubelet      controlplane.Kubelet
 	kubeletPort  net.Listener // nil without a node
 }
@@ -151,6 +153,7 @@ func (s *system) embedCluster() error {
 		return err
 	}
 	s.group.Add("certificate expiry", newExpiryPublisher(cp.Client, &s.certificates, s.terminal))
+	s.group.Add("restore", newHoldPublisher(cp.Client, s.restore, s.backupAt, s.terminal))
 	s.group.Add("kube-controllers", cp.ControllerManager)
 	s.kubelet = cp.Kubelet
 	if s.opts.includesPart(partNode) {

@@ -10,10 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/platform/jointoken"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
@@ -156,11 +152,7 @@ func (s *system) writeToken(ctx context.Context, file string) error {
 	token, text := jointoken.NewToken(jointoken.Token{
 		Expires: time.Now().Add(tokenLifetime), Uses: n, Robots: "robot-*", Namespace: s.opts.robotNamespace,
 	})
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	c, err := client.New(s.client, client.Options{Scheme: scheme})
+	c, err := newCoreClient(s.client)
 	if err != nil {
 		return err
 	}
