@@ -32,7 +32,7 @@ type jobOutput struct {
 	job   string
 	grace time.Duration
 	stop  context.CancelFunc
-	ended chan error // receives the result once
+	ended chan struct{} // closed when nothing more is printed
 }
 
 func (d *deps) startOutput(ctx context.Context, c *cluster, job *robotv1.Job, o *runOptions) *jobOutput {
@@ -43,17 +43,14 @@ func (d *deps) startOutput(ctx context.Context, c *cluster, job *robotv1.Job, o 
 	if o.count == 1 {
 		l.p = d.newLogPrinter(false)
 	}
-	out := &jobOutput{d: d, job: job.Name, grace: d.outputGrace, ended: make(chan error, 1)}
-	finished := make(chan struct{})
+	out := &jobOutput{d: d, job: job.Name, grace: d.outputGrace, ended: make(chan struct{})}
 	go func() {
-		defer close(finished)
-		err := l.followJob(ctx)
-		if err != nil && ctx.Err() == nil {
+		defer close(out.ended)
+		if err := l.followJob(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(d.Err, "the output cannot be shown: %s\n", explainError(err))
 		}
-		out.ended <- err
 	}()
-	out.stop = func() { cancel(); <-finished }
+	out.stop = func() { cancel(); <-out.ended }
 	return out
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func TestWhy_MatchesGolden(t *testing.T) {
 					f(t)
 				}
 			})
-			objects := append(row.more, waiting)
+			objects := append(slices.Clone(row.more), waiting)
 			if row.job != nil {
 				objects = append(objects, row.job)
 			}

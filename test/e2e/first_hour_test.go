@@ -148,7 +148,7 @@ func runVerb(t *testing.T, kubeconfig string, args ...string) (stdout, stderr st
 // signInWith signs in at a console with a code and returns the status of the answer.
 func signInWith(t *testing.T, base, code string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", base+"/api/v1/session", strings.NewReader(`{"code":"`+code+`"}`))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/api/v1/session", strings.NewReader(`{"code":"`+code+`"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,10 +46,18 @@ func scalarText(b json.RawMessage) string {
 	return text
 }
 
+// readObject returns the fields of an object, and nil for any other value.
+func readObject(b json.RawMessage) (fields map[string]json.RawMessage) {
+	if json.Unmarshal(b, &fields) != nil {
+		return nil
+	}
+	return fields
+}
+
 // UnmarshalJSON also reads an object with hostPort, containerPort and protocol.
 func (p *PortMapping) UnmarshalJSON(b []byte) error {
-	var o map[string]json.RawMessage
-	if json.Unmarshal(b, &o) != nil || o == nil {
+	o := readObject(b)
+	if o == nil {
 		*p = PortMapping(scalarText(b))
 		return nil
 	}
@@ -63,8 +71,8 @@ func (p *PortMapping) UnmarshalJSON(b []byte) error {
 
 // UnmarshalJSON also reads an object with hostPath, containerPath (or mountPath) and readOnly.
 func (v *VolumeMount) UnmarshalJSON(b []byte) error {
-	var o map[string]json.RawMessage
-	if json.Unmarshal(b, &o) != nil || o == nil {
+	o := readObject(b)
+	if o == nil {
 		*v = VolumeMount(scalarText(b))
 		return nil
 	}
