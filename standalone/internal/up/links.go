@@ -23,11 +23,13 @@ const maxSocketPath = 107
 // consoleSocket returns the path of the socket. It is empty if there is no link, or if the path is
 // too long for a socket; `k8s4r open` then opens the console without signing in.
 func (s *system) consoleSocket() string {
-	path := s.dir.Join(linkSocket)
-	if s.console == nil || !s.opts.embedsCluster() || len(path) > maxSocketPath {
+	if s.console == nil || !s.opts.embedsCluster() {
 		return ""
 	}
-	return path
+	if path := s.dir.Join(linkSocket); len(path) <= maxSocketPath {
+		return path
+	}
+	return ""
 }
 
 // addLinks adds the socket for links.
