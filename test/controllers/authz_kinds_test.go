@@ -385,13 +385,29 @@ func completeFiles(t *robotv1.TaskDefinition) {
 			t.Templates[i].DestPath = "x"
 		}
 	}
+	for i := range t.Services {
+		if t.Services[i].Name == "" {
+			t.Services[i].Name = "x"
+		}
+	}
 	if t.Resources == nil {
 		return
 	}
 	for i := range t.Resources.Networks {
-		for n := range t.Resources.Networks[i].Ports {
-			if p := &t.Resources.Networks[i].Ports[n]; p.Name == "" {
-				p.Name = "x"
+		completePorts(&t.Resources.Networks[i])
+	}
+}
+
+func completePorts(n *robotv1.Network) {
+	for i := range n.Ports {
+		if n.Ports[i].Name == "" {
+			n.Ports[i].Name = "x"
+		}
+	}
+	for _, ports := range [][]robotv1.LabeledPort{n.ReservedPorts, n.DynamicPorts} {
+		for i := range ports {
+			if ports[i].Label == "" {
+				ports[i].Label = "x"
 			}
 		}
 	}

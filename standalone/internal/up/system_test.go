@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
 func TestState_HasAbsoluteKubeconfigPath(t *testing.T) {
@@ -14,7 +16,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`
 	if err := os.WriteFile("config", []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &system{opts: options{kubeconfig: "config"}}
+	s := &system{dir: &datadir.Dir{Path: dir}, opts: options{kubeconfig: "config"}}
 	if err := s.addCluster(); err != nil {
 		t.Fatal(err)
 	}
