@@ -98,7 +98,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`drivers exec and raw_exec need config.execConfig`},
 		{"the config of another driver beside its own", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {command: x}, dockerConfig: {image: a}}}`)),
 			`drivers exec and raw_exec need config.execConfig with a command, and no other config`},
-		{"a container with two commands", manifest("bad", one(`{name: t, driver: docker, config: {execConfig: {command: x}, dockerConfig: {image: a, command: y}}}`)),
+		{"a container with two commands", manifest("bad", one(`{name: t, driver: docker, config: {execConfig: {command: x}, dockerConfig: {image: a, command: sh}}}`)),
 			`execConfig of a/t: is another spelling of command and args in dockerConfig`},
 		{"a jar with an image", manifest("bad", one(`{name: t, driver: java, config: {javaConfig: {jarPath: a.jar}, dockerConfig: {image: a}}}`)),
 			`driver java needs config.javaConfig with a jarPath, and no other config`},
@@ -207,7 +207,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
   {name: c, driver: docker, config: {dockerConfig: {image: x, command: [sh, -c, ls], ports: [{hostPort: 8080, containerPort: 80, protocol: udp}], volumes: [{hostPath: /a, containerPath: /b, readOnly: true}]}}},
   {name: d, driver: docker, config: {execConfig: {command: sh, args: [-c, ls]}, dockerConfig: {image: x}}},
   {name: j, driver: java, config: {javaConfig: {jarPath: a.jar, class: X, classpath: [b.jar, c.jar]}}},
-  {name: n, driver: exec, config: {execConfig: {command: x}}, resources: {networks: [{mbits: 10, reservedPorts: [{label: HTTP_API, value: 80}], dynamicPorts: [{label: db}]}]}}]}]`))
+  {name: net, driver: exec, config: {execConfig: {command: x}}, resources: {networks: [{mbits: 10, reservedPorts: [{label: HTTP_API, value: 80}], dynamicPorts: [{label: db}]}]}}]}]`))
 	})
 	t.Run("the names of environment variables that Kubernetes takes are taken", func(t *testing.T) {
 		env := `{name: t, driver: exec, env: {MY-APP.log_level: "1", .hidden: "2", -x: "3"}, config: {execConfig: {command: x}}}`

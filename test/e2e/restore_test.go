@@ -76,6 +76,11 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 
 	// What follows is not in the backup.
 	early := d.startedOf("batch", 12)
+	pending := d.tasksOf("batch")
+	pending = slices.DeleteFunc(pending, func(t v1alpha1.Task) bool { return cmp.Or(t.Status.State, "pending") != "pending" })
+	if len(pending) != 6 {
+		t.Fatalf("%d tasks are pending, want 6", len(pending))
+	}
 	d.release("batch", early...)
 	d.awaitStarted("batch", 12, 12)
 	late := slices.DeleteFunc(d.startedOf("batch", 12), func(i int) bool { return slices.Contains(early, i) })
@@ -104,7 +109,7 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	d.restore(file)
 
 	// r4 is waited for, and users see that.
-	d.awaitOutput("have reported what they ran since the restored backup", "why", "batch-main-0-work")
+	d.awaitOutput("have reported what they ran since the restored backup", "why", pending[0].Name)
 	d.awaitOutput("AwaitingJournals", "doctor")
 	s.awaitEvent("r1", "UnknownTasks", 2*time.Minute)
 	testkit.Eventually(t, time.Minute, "the task that the backup does not have is stopped", func() bool { return !processIn(pid) })
