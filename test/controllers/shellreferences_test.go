@@ -38,6 +38,7 @@ func TestAdmission_ScriptsWithReferencesAreWarnedAbout(t *testing.T) {
 	const (
 		label    = `"-c", "echo ${robot.labels.site}"`
 		attr     = `"-ec", "\necho\n${robot.attr.hostname}"`
+		older    = `"-c", "echo ${attr.hostname}"`
 		output   = `"-c", "echo $(flows.a.outputs.x)"`
 		param    = `"-c", "echo $(params.a)"`
 		literal  = `"-c", "echo $${robot.labels.site} $$(params.a) $(date) ${meta.a} ${HOME}"`
@@ -49,6 +50,8 @@ func TestAdmission_ScriptsWithReferencesAreWarnedAbout(t *testing.T) {
 	for i, c := range []struct{ name, manifest, want string }{
 		{"a label in a Job", carriers["Job"](exec(label)), fmt.Sprintf(onRobots, "")},
 		{"an attribute in an init task of a Job", carriers["Job with init tasks"](docker(attr)), fmt.Sprintf(onRobots, "")},
+		{"an attribute in the spelling of the older protocol", carriers["Job"](exec(older)), fmt.Sprintf(onRobots, "")},
+		{"a command that is a list", carriers["Job"](`{name: t, driver: docker, config: {dockerConfig: {image: x, command: [sh, ` + label + `]}}}`), fmt.Sprintf(onRobots, "")},
 		{"an output in a JobTemplate", carriers["JobTemplate"](exec(output)), fmt.Sprintf(onRobots, "")},
 		{"a label in a patch", carriers["patch of a JobFlow"](exec(label)), fmt.Sprintf(onRobots, "step a ")},
 		{"a label in a patch of a cron", carriers["patch of a CronJobFlow"](exec(label)), fmt.Sprintf(onRobots, "step a ")},
