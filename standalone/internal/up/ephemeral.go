@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/moby/sys/mountinfo"
@@ -41,7 +42,12 @@ func (o *options) makeEphemeral(f *pflag.FlagSet) error {
 }
 
 func (o *options) createDataDir() error {
-	dir, err := os.MkdirTemp("", "k8s4r-")
+	// removeData finds mounts by the path without symbolic links.
+	parent, err := filepath.EvalSymlinks(os.TempDir())
+	if err != nil {
+		return fmt.Errorf("--ephemeral: %w", err)
+	}
+	dir, err := os.MkdirTemp(parent, "k8s4r-")
 	if err != nil {
 		return fmt.Errorf("--ephemeral: %w", err)
 	}

@@ -17,7 +17,12 @@ import (
 )
 
 func TestMakeEphemeral_UsesFreePortsAndNewDirectory(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	temp := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(temp, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", link)
 	for _, row := range []struct {
 		name, mqtts, logs, console string
 		flags                      []string
@@ -37,7 +42,7 @@ func TestMakeEphemeral_UsesFreePortsAndNewDirectory(t *testing.T) {
 				t.Errorf("port %d, MQTT %s and %s, logs %s, console %s", o.securePort, o.mqttsListenAddress(), o.mqttAddress, o.logsListenAddress(), o.consoleAddress)
 			}
 			info, err := os.Stat(o.dataDir)
-			if err != nil || info.Mode().Perm() != 0o711 || filepath.Dir(o.dataDir) != os.Getenv("TMPDIR") {
+			if err != nil || info.Mode().Perm() != 0o711 || filepath.Dir(o.dataDir) != temp {
 				t.Errorf("data directory %s: %v, %v", o.dataDir, info, err)
 			}
 			if err := o.removeIfEphemeral(); err != nil {
