@@ -17,7 +17,8 @@ func hasRobotFinalizer(t *robotv1.Task) bool {
 	return slices.Contains(t.Finalizers, robotv1.FinalizerRobotNotified)
 }
 
-// removeFinalizer removes our finalizer from a deleted Task.
+// removeFinalizer removes our finalizer from a deleted Task. It sends a patch: an update would write the
+// spec in our form, and admission would ask whether the server may change what the Task runs.
 func (g *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
 	t := g.objects.task(uid)
 	if t == nil || t.DeletionTimestamp == nil || !hasRobotFinalizer(t) {
@@ -25,7 +26,7 @@ func (g *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
 	}
 	free := t.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == robotv1.FinalizerRobotNotified })
-	if err := g.client.Update(ctx, free); err != nil {
+	if err := g.client.Patch(ctx, free, client.MergeFromWithOptions(t, client.MergeFromWithOptimisticLock{})); err != nil {
 		return g.handleWriteError(ctx, t, err, "remove finalizer")
 	}
 	return nil

@@ -128,7 +128,7 @@ func startTuned(t *testing.T, cfg Config, tune func(*Gateway), objects ...client
 	s.logs = files
 	s.api = fake.NewClientBuilder().WithScheme(scheme(t)).
 		WithStatusSubresource(&robotv1.Task{}, &robotv1.Robot{}).WithObjects(objects...).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus, Get: s.read}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus, Get: s.read, Update: refuseTaskUpdate}).Build()
 	s.startBroker("127.0.0.1:0")
 	t.Cleanup(s.stopBroker)
 	s.url = s.broker.URL()
@@ -151,6 +151,14 @@ func (s *system) stopBroker() {
 	if err := s.broker.Stop(ctx); err != nil {
 		s.t.Error(err)
 	}
+}
+
+// refuseTaskUpdate is admission, for a Task whose spec an update would write in another form.
+func refuseTaskUpdate(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+	if _, is := o.(*robotv1.Task); is {
+		return errors.New("the server may not change what a Task runs")
+	}
+	return c.Update(ctx, o, opts...)
 }
 
 // updateStatus counts status writes and rejects as many as the test sets.
