@@ -233,7 +233,8 @@ const (
 	ReasonDiskQuotaExceeded = "DiskQuotaExceeded"
 	// ReasonExited: the process exited with a code other than 0.
 	ReasonExited = "Exited"
-	// ReasonSignaled: the process was killed by a signal that the agent did not send.
+	// ReasonSignaled: the process was killed by a signal that the agent did not send, and the robot was
+	// not shutting down.
 	ReasonSignaled = "Signaled"
 	// ReasonRejected: the agent cannot run the task, for example because it does not support the
 	// driver.
@@ -247,10 +248,11 @@ const (
 	// ReasonStopped: the server requested the stop, or the task list does not name the attempt.
 	// Without fault.
 	ReasonStopped = "Stopped"
-	// ReasonAgentStopped: the agent was stopped and ended the task. Without fault.
+	// ReasonAgentStopped: the agent was stopped and ended the task, or the robot shut down: the task was
+	// ended by SIGTERM, or exited with 143, up to 2 s before its shim got SIGTERM. Without fault.
 	ReasonAgentStopped = "AgentStopped"
-	// ReasonAgentRestarted: the robot went down, or the shim was killed, while the task ran, so
-	// its end is unknown. Without fault.
+	// ReasonAgentRestarted: the robot went down, or the shim was killed, before the end of the task was
+	// recorded, so its end is unknown. Without fault.
 	ReasonAgentRestarted = "AgentRestarted"
 	// ReasonSuperseded: a newer attempt of the same task replaced it. Without fault.
 	ReasonSuperseded = "Superseded"

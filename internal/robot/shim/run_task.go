@@ -94,6 +94,7 @@ func (s *shim) finishTask() Exit {
 	at := time.Now() // taken now, since killing the rest takes time
 	end := s.task.End()
 	s.output.finishLog(time.Now())
+	s.detectShutdown(end)
 	e := Exit{At: at, Code: end.Code, Signal: end.Signal, StopReason: s.stopReason, Killed: s.killed, CPU: end.CPU, MemoryPeak: end.MemoryPeak, Outputs: s.readOutputs()}
 	if end.OOM && e.Code != 0 && s.stopReason == "" {
 		e.StopReason = wire.ReasonOOMKilled
@@ -147,6 +148,7 @@ func (s *shim) nextDeadline() time.Duration {
 // set up is not started.
 func (s *shim) stopTask(reason string, grace time.Duration) {
 	if s.started && IsReadable(s.task.Done()) {
+		s.isRobotStopping = s.isRobotStopping || reason == wire.ReasonAgentStopped
 		return
 	}
 	killAt := SinceBoot() + grace

@@ -70,9 +70,11 @@ func (s *shim) runSetUpStep(step setUpStep) error {
 	defer output.Close()
 	s.task = child
 	s.handleEventsUntilExit()
-	if s.task.End().Code == 0 {
+	end := s.task.End()
+	if end.Code == 0 {
 		return nil
 	}
+	s.detectShutdown(end)
 	return errors.New(readSetUpOutput(output))
 }
 
@@ -133,7 +135,7 @@ func readSetUpOutput(f *os.File) string {
 }
 
 // setUpMain runs the set-up that it reads from setUpFD. It writes the changed templates, or the
-// error, to standard output.
+// error, to standard output. Its exit status is codeTerminated if SIGTERM ended it.
 func setUpMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
@@ -145,6 +147,9 @@ func setUpMain() int {
 	if err != nil {
 		message := err.Error()
 		fmt.Println(message[:min(len(message), maxSetUpOutput-1)])
+		if ctx.Err() != nil {
+			return codeTerminated
+		}
 		return 1
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(changed)

@@ -42,6 +42,9 @@ type shim struct {
 	stopReason string         // why the task is being stopped; empty: it is not
 	killAt     time.Duration  // when to send SIGKILL, since boot; zero: never
 	killed     bool
+	// isRobotStopping is true if SIGTERM, or the agent's request because it is being stopped, came after
+	// the task had exited.
+	isRobotStopping bool
 	// timeoutAt is the end of spec.Timeout, since boot. If zero, there is none.
 	timeoutAt time.Duration
 	// selfStopAt is the self-stop deadline since boot, as of the last read of lastSeen. If zero,
@@ -137,7 +140,7 @@ func catchSignals(which ...os.Signal) (int, error) {
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, which...)
 	// The shim ignores these signals. They are caught, since the task would inherit SIG_IGN.
-	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT)
+	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, flushSignal)
 	go func() {
 		for c := range caught {
 			_, _ = unix.Write(ends[1], []byte{byte(c.(syscall.Signal))})

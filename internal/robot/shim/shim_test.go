@@ -92,12 +92,18 @@ func (c testShim) state() shim.State {
 // awaitReady waits until the task has created the file "ready".
 func (c testShim) awaitReady() {
 	c.t.Helper()
+	c.awaitFile("ready")
+}
+
+// awaitFile waits until the task has created a file.
+func (c testShim) awaitFile(name string) {
+	c.t.Helper()
 	for until := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(c.dir, "work", "ready")); err == nil {
+		if _, err := os.Stat(filepath.Join(c.dir, "work", name)); err == nil {
 			return
 		}
 		if time.Now().After(until) {
-			c.t.Fatalf("the task is not running: %+v", c.state())
+			c.t.Fatalf("the task has not created %s: %+v", name, c.state())
 		}
 	}
 }

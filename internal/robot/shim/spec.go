@@ -56,6 +56,10 @@ type Spec struct {
 	// zero, SIGKILL follows at once.
 	KillTimeout time.Duration `json:"killTimeout"`
 
+	// ShutdownWait is how long after an end by SIGTERM the shim waits for SIGTERM itself, before it
+	// takes the end for a fault of the task. If zero, it is 2 s.
+	ShutdownWait time.Duration `json:"shutdownWait,omitempty"`
+
 	// SelfStopAfter is how long the task may run after the last acknowledged heartbeat. If zero,
 	// it is never stopped for this reason.
 	SelfStopAfter time.Duration `json:"selfStopAfter"`

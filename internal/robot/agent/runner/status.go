@@ -72,7 +72,7 @@ func timeoutExitCode(e shim.Exit) int32 {
 var stopMessages = map[string]string{
 	wire.ReasonStopped:           "Task was stopped on request",
 	wire.ReasonSuperseded:        "Task was stopped because a newer attempt replaces it",
-	wire.ReasonAgentStopped:      "Task was stopped because the robot's agent was stopped",
+	wire.ReasonAgentStopped:      "Task was stopped because its robot or the robot's agent was stopped",
 	wire.ReasonAgentRestarted:    "The robot or the task's shim was killed, so it is not known how the task ended",
 	wire.ReasonOOMKilled:         "Task was killed by the kernel because it used more memory than its resources.memory",
 	wire.ReasonDiskQuotaExceeded: "Task was stopped because its replica used more disk space than its ephemeralDisk.sizeMB",

@@ -60,6 +60,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("daemonized processes are killed", s.killsDaemons)
 	t.Run("processes of a killed shim are swept", s.sweepsAfterShimKill)
 	t.Run("a task is stopped at its timeout", s.enforcesTimeout)
+	t.Run("an end by SIGTERM while the robot shuts down is no fault", s.detectsShutdown)
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
 
@@ -165,6 +166,18 @@ func (s Suite) enforcesTimeout(t *testing.T) {
 	}
 	if ran := e.At.Sub(r.state.Started.At); ran < timeout {
 		t.Errorf("ended after %v, before its timeout of %v", ran, timeout)
+	}
+}
+
+func (s Suite) detectsShutdown(t *testing.T) {
+	r := s.start(t, shim.Spec{Config: s.Shell("echo ready > ready; exit 143"), ShutdownWait: time.Hour})
+	r.await("the task to run", func() bool { return r.read("ready") != "" })
+	r.await("the task to end", func() bool { return len(r.processes()) == 0 })
+	if err := syscall.Kill(r.shim.PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if e := r.end(); e.StopReason != wire.ReasonAgentStopped || e.Code != 143 {
+		t.Errorf("exit = %+v, want code 143 for reason AgentStopped", e)
 	}
 }
 
