@@ -129,7 +129,7 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 		// The engine may have been down, and has then kept the container.
 		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
 	}
-	if s, known := endStatus(n.State); known {
+	if s, known := endStatus(n.State, n.ShimFailed); known {
 		r.finishRun(p, run, s)
 		return nil
 	}
@@ -147,16 +147,16 @@ func (r *Runner) recordStart(p *plan, run *run, s shim.Started) {
 	p.reports = append(p.reports, r.buildReport(run, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"}))
 }
 
-// errNeverStarted ends an attempt whose shim exited before it started the task.
+// errNeverStarted ends an attempt whose shim failed before it started the task.
 var errNeverStarted = errors.New("the task's shim exited before the task was started")
 
 // endStatus returns how an attempt ended according to the state of its exited shim. It
-// returns false if the shim was killed while the task ran.
-func endStatus(s shim.State) (end wire.Status, known bool) {
+// returns false if the shim was killed before it recorded the end.
+func endStatus(s shim.State, shimFailed bool) (end wire.Status, known bool) {
 	switch {
 	case s.Exit != nil:
 		return statusOfExit(*s.Exit), true
-	case !s.MayHaveStarted:
+	case !s.MayHaveStarted && shimFailed:
 		return startFailedStatus(errNeverStarted), true
 	}
 	return wire.Status{}, false

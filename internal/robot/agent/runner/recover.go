@@ -115,8 +115,7 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	}
 	// The last writes of the shim may be lost after a power failure, so the task may have
 	// run even if its state does not have it.
-	state.MayHaveStarted = true
-	s, known := endStatus(state)
+	s, known := endStatus(state, false)
 	if !known {
 		return &abandonedRun{run, state.Started}, nil
 	}

@@ -35,6 +35,9 @@ type Update struct {
 	shim.State
 	// ShimExited is true if the shim has exited. If Exit is nil then, how the task ended is unknown.
 	ShimExited bool
+	// ShimFailed is true if the shim has exited by itself. It is false if it was killed, and for a shim
+	// that was adopted, which is no child of the agent.
+	ShimFailed bool
 }
 
 // Supervisor watches any number of shims from a single goroutine, which runs only while there are
@@ -282,23 +285,32 @@ func (sup *Supervisor) handleReadable(fd int) (isIdle bool) {
 	if !ok {
 		return false
 	}
-	hasExited := fd == s.pidfd
+	hasExited, hasFailed := fd == s.pidfd, false
 	switch {
 	case hasExited && !shim.IsReadable(fd):
 		return false // the event belongs to a closed descriptor of the same number
 	case hasExited:
-		_ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED, nil) // fails for a shim that was adopted
+		hasFailed = reapShim(fd)
 		sup.dropShim(s)
 	default:
 		drainPipe(fd)
 	}
 	state, _ := shim.ReadState(s.dir) // an error leaves the state empty
-	sup.updates = append(sup.updates, Update{Shim: s, State: state, ShimExited: hasExited})
+	sup.updates = append(sup.updates, Update{Shim: s, State: state, ShimExited: hasExited, ShimFailed: hasFailed})
 	select {
 	case sup.events <- struct{}{}:
 	default:
 	}
 	return hasExited || state.Started != nil
+}
+
+// reapShim reaps a shim and reports whether it exited by itself. It returns false for a shim that was
+// adopted, which is no child.
+func reapShim(pidfd int) bool {
+	const exited = 1 // CLD_EXITED
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PIDFD, pidfd, &info, unix.WEXITED, nil)
+	return err == nil && info.Code == exited
 }
 
 // drainPipe discards what is in an event pipe.
