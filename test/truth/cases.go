@@ -7,6 +7,7 @@ var cases = []truthCase{
 	{"legacy_burst_30_completed", runLegacyBurst},
 	{"best_score_right", runBestScore},
 	{"offline_known_s", runOfflineKnown},
+	{"shutdown_blamed", runShutdownBlamed},
 	{"up_ready_503", upReady503},
 	{"finished_objects_after_retention", finishedObjectsAfterRetention},
 }
