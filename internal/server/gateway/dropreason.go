@@ -18,13 +18,14 @@ const (
 	dropUnstoredLog   dropReason = "unstored-log" // the robot sends it again
 )
 
-// Of reports. Illegal transitions have a metric of their own, and reports with nothing new are
-// not counted.
+// Of reports. Illegal transitions and repeated reports have metrics of their own, and other reports
+// with nothing new are not counted.
 const (
 	dropIllegalTransition dropReason = "illegal-transition"
 	dropNothingNew        dropReason = "nothing-new"
 	dropOldAttempt        dropReason = "old-attempt"
 	dropRefused           dropReason = "refused-by-api-server"
+	dropRepeated          dropReason = "repeated"
 	dropTooMany           dropReason = "too-many-for-one-task"
 	dropUnknownAttempt    dropReason = "unknown-attempt"
 	dropUnknownState      dropReason = "unknown-state"

@@ -12,6 +12,7 @@ type metrics struct {
 	sent               *prometheus.CounterVec // by kind of topic
 	dropped            *prometheus.CounterVec // by kind of topic and reason
 	illegalTransitions *prometheus.CounterVec // by state and signal
+	repeatedReports    *prometheus.CounterVec // by state
 	transitions        *prometheus.CounterVec // by state before and after
 	taskWrites         *prometheus.CounterVec // by result
 	robotWrites        *prometheus.CounterVec // by result
@@ -31,6 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sent:               newCounter("k8s4r_server_sent_messages_total", "MQTT messages that the server queued for the broker.", "kind"),
 		dropped:            newCounter("k8s4r_server_dropped_messages_total", "MQTT messages and reports that had no effect, by reason.", "kind", "reason"),
 		illegalTransitions: newCounter("k8s4r_server_illegal_transitions_total", "Reports that the task's state machine does not allow.", "state", "signal"),
+		repeatedReports:    newCounter("k8s4r_server_repeated_reports_total", "Reports of a start or end that was known already, by the state in the report. Robots repeat what is not acknowledged.", "state"),
 		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that were written, by the states before and after.", "from", "to"),
 		taskWrites:         newCounter("k8s4r_server_task_writes_total", "Writes of Task status.", "result"),
 		robotWrites:        newCounter("k8s4r_server_robot_writes_total", "Writes of Robots and their status.", "result"),
@@ -58,7 +60,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		registerCollector(reg, &m.received), registerCollector(reg, &m.sent), registerCollector(reg, &m.dropped), registerCollector(reg, &m.illegalTransitions), registerCollector(reg, &m.transitions),
 		registerCollector(reg, &m.taskWrites), registerCollector(reg, &m.robotWrites), registerCollector(reg, &m.coalesced), registerCollector(reg, &m.logBytes),
 		registerCollector(reg, &m.usedCores), registerCollector(reg, &m.usedMemory), registerCollector(reg, &m.robots), registerCollector(reg, &m.brokerUp), registerCollector(reg, &m.reportLag),
-		registerCollector(reg, &m.limitReached),
+		registerCollector(reg, &m.limitReached), registerCollector(reg, &m.repeatedReports),
 	)
 }
 
@@ -67,7 +69,7 @@ func Metrics() []prometheus.Collector {
 	m, _ := newMetrics(nil) // fails only for a registry
 	return []prometheus.Collector{
 		m.received, m.sent, m.dropped, m.illegalTransitions, m.transitions, m.taskWrites, m.robotWrites, m.coalesced, m.logBytes,
-		m.usedCores, m.usedMemory, m.robots, m.brokerUp, m.reportLag, m.limitReached,
+		m.usedCores, m.usedMemory, m.robots, m.brokerUp, m.reportLag, m.limitReached, m.repeatedReports,
 	}
 }
 

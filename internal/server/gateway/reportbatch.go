@@ -74,7 +74,7 @@ func (b *batch) replaceOlder(r report) bool {
 		case old.attempt != r.attempt:
 		case isEnd(r):
 			if isEnd(*old) && old.coversEnd(r) {
-				old.Seq = max(old.Seq, r.Seq)
+				old.Seq, old.repeats = max(old.Seq, r.Seq), old.repeats+r.repeats+1
 				return true
 			}
 		case isEnd(*old):

@@ -392,9 +392,14 @@ func (w *reportWorker) finishReports(rs []report, verdicts []reportOutcome) {
 			w.observeLag(rs[i])
 		case dropIllegalTransition:
 			w.m.illegalTransitions.WithLabelValues(rs[i].State, string(v.signal)).Inc()
+		case dropRepeated:
+			w.m.repeatedReports.WithLabelValues(rs[i].State).Inc()
 		case dropNothingNew:
 		default:
 			w.m.countDropped(wire.KindStatus, v.drop, 1)
+		}
+		if rs[i].repeats > 0 {
+			w.m.repeatedReports.WithLabelValues(rs[i].State).Add(float64(rs[i].repeats))
 		}
 		if v.ack {
 			w.ackReport(rs[i])

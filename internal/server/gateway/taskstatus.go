@@ -26,6 +26,7 @@ type report struct {
 	acceptance *acceptance         // of the server, about the robot's answer; nil: a report of the robot
 	size       int                 // of the message in bytes; zero: created by the server
 	receivedAt time.Time           // zero: created by the server
+	repeats    int                 // later reports of the same end, which this one replaces
 	trace      traceparent.Context // of the dispatch; zero: none
 	wire.Status
 }
@@ -76,6 +77,8 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	switch {
 	case !equality.Semantic.DeepEqual(*next, t.Status):
 		v.status = next
+	case v.drop == "" && r.State != wire.ReportPending, isSameEnd(t.Status.FindAttempt(r.attempt), r):
+		v.drop = dropRepeated
 	case v.drop == "":
 		v.drop = dropNothingNew
 	}
@@ -141,6 +144,12 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 	if !isDecided(a) {
 		a.State, a.Reason = endState(r), reasonOf(r)
 	}
+}
+
+// isSameEnd reports whether the end in a report is the one that the attempt has.
+func isSameEnd(a *robotv1.TaskAttempt, r report) bool {
+	return a != nil && r.IsTerminal() && a.FinishedAt != nil && a.ExitCode != nil && *a.ExitCode == r.ExitCode && a.Signal == r.Signal &&
+		(a.State != string(lifecycle.TaskCompleted) || r.State == wire.ReportCompleted)
 }
 
 // isDecided reports whether the manager has already set the result of an attempt,
