@@ -96,6 +96,12 @@ func (a *Agent) openState(options []option) (err error) {
 	if a.lock, err = lockStateDir(a.config.StateDir); err != nil {
 		return err
 	}
+	if err := checkCopied(a.config.StateDir); err != nil {
+		return err
+	}
+	if err := recordOrigin(a.config.StateDir); err != nil {
+		a.log.Warn("a copy of the state directory would not be recognized", "error", err)
+	}
 	if err := a.openPolicy(); err != nil {
 		return err
 	}
