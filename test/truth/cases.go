@@ -10,4 +10,5 @@ var cases = []truthCase{
 	{"shutdown_blamed", runShutdownBlamed},
 	{"up_ready_503", upReady503},
 	{"finished_objects_after_retention", finishedObjectsAfterRetention},
+	{"repeated_end_share", repeatedEndShare},
 }

@@ -29,9 +29,10 @@ type system struct {
 	t testing.TB
 }
 
-// startSystem starts a system with real agents, and waits until these are online.
-func startSystem(t testing.TB, robots int) *system {
-	s := startSystemBy(t, testkit.StartUp, "--robots", fmt.Sprint(robots))
+// startSystem starts a system with real agents, and waits until these are online. Flags in args are
+// added.
+func startSystem(t testing.TB, robots int, args ...string) *system {
+	s := startSystemBy(t, testkit.StartUp, append([]string{"--robots", fmt.Sprint(robots)}, args...)...)
 	s.awaitOnline(robots)
 	return s
 }

@@ -142,6 +142,9 @@ type TaskList struct {
 	// robot's journal. Until then the list lacks what the robot ran since the backup: the agent
 	// stops nothing because of it, and publishes its whole journal with this number.
 	JournalRequest uint64 `json:"journalRequest,omitempty"`
+	// ServerConnectionID (v2) is different for each connection of a server to the broker. After a
+	// change the agent repeats what is not acknowledged: the earlier server may have lost it.
+	ServerConnectionID string `json:"serverConnectionId,omitempty"`
 }
 
 // TaskReference names one attempt of one task.

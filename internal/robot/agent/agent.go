@@ -406,7 +406,10 @@ func (a *Agent) registerHandlers() {
 			})
 		},
 		wire.KindState: func(b []byte, _ string) error {
-			return decodeAndHandle(b, func(l wire.TaskList) { a.runner.Deliver(l) })
+			return decodeAndHandle(b, func(l wire.TaskList) {
+				a.outbox.SetServerConnection(l.ServerConnectionID)
+				a.runner.Deliver(l)
+			})
 		},
 		wire.KindAck:      func(b []byte, _ string) error { return decodeAndHandle(b, a.handleAck) },
 		wire.KindResponse: func(b []byte, _ string) error { return decodeAndHandle(b, a.connection.HandleResponse) },

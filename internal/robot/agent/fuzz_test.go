@@ -45,7 +45,7 @@ func FuzzReceive(f *testing.F) {
 	must(f, err)
 	log := slog.New(slog.DiscardHandler)
 	f.Fuzz(func(t *testing.T, k1 uint8, m1 []byte, k2 uint8, m2 []byte) {
-		a := &Agent{log: log, problems: newRateLimitedLog(log, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
+		a := &Agent{log: log, problems: newRateLimitedLog(log, time.Now), outbox: transport.NewOutbox(nil, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
 		a.registerHandlers()
 		dir := t.TempDir()
 		lastSeen, err := transport.OpenLastSeen(dir, shim.SinceBoot)
@@ -54,7 +54,7 @@ func FuzzReceive(f *testing.F) {
 		a.lastSeen = lastSeen
 		a.runner = runner.New(runner.Config{
 			RobotID: robot, StateDir: runner.StateDir(dir), Drivers: driver.NewBuiltinSet(""), Journal: j, Shims: noShims{}, LastSeen: lastSeen, Logs: noLogs{},
-			Reports: transport.NewOutbox(nil, time.Now), Problems: a.problems, Now: time.Now, Log: log,
+			Reports: a.outbox, Problems: a.problems, Now: time.Now, Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -200,7 +201,7 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 		store: logStore, objects: g.objects, now: g.now, sendAck: g.acks.ackLog, onChange: g.notifyTask, isGone: g.hasCaughtUp, onError: g.dropLog, m: g.m, log: g.log,
 	}
 	g.logs.initWorkers()
-	g.taskLists = &taskLists{now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection,
+	g.taskLists = &taskLists{serverID: rand.Text(), now: g.now, objects: g.objects, protocolOf: g.lastProtocol, publish: g.publishToRobot, onTooLarge: g.dropTaskList, upConnection: g.mqtt.upConnection, currentConnection: g.mqtt.currentConnection,
 		journalRequest: g.restoration.requestFor, mustQuery: g.restoration.mustQuery,
 		unanswered: func(id string) map[types.UID]bool { return g.downlink.unansweredTasks(id) }}
 	g.taskLists.initMaps()

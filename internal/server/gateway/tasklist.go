@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -40,6 +41,7 @@ const listWindow = 200 * time.Millisecond
 //
 // A new server publishes every list before its first dispatch.
 type taskLists struct {
+	serverID          string // of this process
 	now               func() time.Time
 	objects           *objectIndex
 	protocolOf        func(robotID string) string
@@ -359,7 +361,10 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, protocol, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID), JournalRequest: request})
+	payload := encodeList(tasks, protocol, wire.TaskList{
+		Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID), JournalRequest: request,
+		ServerConnectionID: fmt.Sprintf("%s-%d", l.serverID, connection),
+	})
 	if len(payload) > wire.MaxPayload {
 		// The broker would close our connection. The previous list remains: it is too
 		// old to stop anything that should run.

@@ -73,6 +73,26 @@ func TestTaskList_SkipsUnchangedList(t *testing.T) {
 	}
 }
 
+// The agents repeat what is not acknowledged when the server has connected again.
+func TestTaskList_NamesConnectionOfServer(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	v.putRobot(&robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "r1"}, Spec: robotv1.RobotSpec{RobotID: "r1"}})
+	connection := int64(1)
+	l.serverID, l.currentConnection = "server", func() int64 { return connection }
+	l.sendAll(connection)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
+	l.sendList("r1")
+	connection = 3
+	l.sendAll(connection)
+	var got []string
+	for _, list := range *out {
+		got = append(got, list.ServerConnectionID)
+	}
+	if want := []string{"server-1", "server-1", "server-3"}; !slices.Equal(got, want) {
+		t.Errorf("lists of connections %q, want %q", got, want)
+	}
+}
+
 // A v2 robot that receives messages late, and reads the last retained list when it reconnects,
 // never stops an attempt that should run. After it has read the last list, nothing else runs.
 func TestTaskList_EpochsNeverStopActiveTasks(t *testing.T) {

@@ -41,11 +41,19 @@ func (r *Runner) handleIdleTask(p *plan, d wire.Dispatch) {
 	case known && d.Attempt < last.Attempt:
 		r.answerOlderAttempt(p, d)
 	case known && d.Attempt == last.Attempt:
-		p.reports = append(p.reports, journaledEnd(last)...)
+		r.answerEndedAttempt(p, d, last)
 	case r.stopping:
 		// The server sends it again to the next agent.
 	default:
 		r.acceptAttempt(p, d)
+	}
+}
+
+// answerEndedAttempt repeats the end of the attempt that is dispatched. It does not if the end is on its
+// way and the server does not know that the attempt has started: the dispatch crossed with the end.
+func (r *Runner) answerEndedAttempt(p *plan, d wire.Dispatch, last journal.Entry) {
+	if d.Started || !r.reports.IsPending(last.UID, last.Attempt) {
+		p.reports = append(p.reports, journaledEnd(last)...)
 	}
 }
 

@@ -64,5 +64,6 @@ func onDisk(d wire.EphemeralDisk, group string) func(*wire.Task) {
 // noReports is a queue that sends no reports.
 type noReports struct{}
 
-func (noReports) Put(wire.Status)          {}
-func (noReports) Acknowledge(wire.TaskAck) {}
+func (noReports) Put(wire.Status)              {}
+func (noReports) Acknowledge(wire.TaskAck)     {}
+func (noReports) IsPending(string, int32) bool { return false }

@@ -91,6 +91,7 @@ type logShipper interface {
 type reportQueue interface {
 	Put(s wire.Status)
 	Acknowledge(a wire.TaskAck)
+	IsPending(uid string, attempt int32) bool
 }
 
 // journalPublisher publishes the journal for a server that was restored from a backup. It must not

@@ -10,12 +10,10 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// The pause before an unacknowledged report is sent again doubles from the first to the
-// second of these.
-const (
-	minResendPause = time.Second
-	maxResendPause = wire.MaxRepeatInterval
-)
+// resendPause is the pause before an unacknowledged report is sent again. A busy server acknowledges
+// late, and each repetition would add to its work. What was lost with a connection of the agent or
+// the server does not wait for it.
+const resendPause = wire.MaxRepeatInterval
 
 // reportKey identifies one attempt of one task.
 type reportKey struct {
@@ -29,19 +27,19 @@ type Outbox struct {
 	send func(context.Context, wire.Status) error
 	now  func() time.Time
 
-	mu          sync.Mutex
-	isConnected bool
-	pending     map[reportKey]*pendingReport
-	order       uint64
-	wake        chan struct{}
-	empty       chan struct{} // closed when nothing is pending; nil: no call of Drained waits
+	mu               sync.Mutex
+	isConnected      bool
+	serverConnection string // the last one that was seen
+	pending          map[reportKey]*pendingReport
+	order            uint64
+	wake             chan struct{}
+	empty            chan struct{} // closed when nothing is pending; nil: no call of Drained waits
 }
 
 type pendingReport struct {
-	status      wire.Status
-	order       uint64 // of Put
-	dueAt       time.Time
-	resendPause time.Duration // the next one
+	status wire.Status
+	order  uint64 // of Put
+	dueAt  time.Time
 }
 
 // NewOutbox returns an Outbox without reports. Run sends them.
@@ -59,7 +57,7 @@ func (o *Outbox) Put(s wire.Status) {
 		return
 	}
 	o.order++
-	o.pending[key] = &pendingReport{status: s, order: o.order, dueAt: o.now(), resendPause: minResendPause}
+	o.pending[key] = &pendingReport{status: s, order: o.order, dueAt: o.now()}
 	o.wakeUp()
 }
 
@@ -81,14 +79,35 @@ func (o *Outbox) SetConnected(connected bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.isConnected = connected
-	if !connected {
-		return
+	if connected {
+		o.resendAllLocked()
 	}
+}
+
+// SetServerConnection sets the id of the server's connection to the broker. After a change all
+// reports are due: the server that received them may have ended before it had written them.
+func (o *Outbox) SetServerConnection(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if id != "" && id != o.serverConnection {
+		o.serverConnection = id
+		o.resendAllLocked()
+	}
+}
+
+func (o *Outbox) resendAllLocked() {
 	now := o.now()
 	for _, p := range o.pending {
-		p.dueAt, p.resendPause = now, minResendPause
+		p.dueAt = now
 	}
 	o.wakeUp()
+}
+
+// IsPending reports whether a report about this attempt waits for its acknowledgment.
+func (o *Outbox) IsPending(uid string, attempt int32) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pending[reportKey{uid, attempt}] != nil
 }
 
 // PendingCount returns the number of reports that are not acknowledged.
@@ -157,7 +176,7 @@ func (o *Outbox) takeDue() []wire.Status {
 	for _, p := range o.pending {
 		if !p.dueAt.After(now) {
 			due = append(due, p)
-			p.dueAt, p.resendPause = now.Add(p.resendPause), min(2*p.resendPause, maxResendPause)
+			p.dueAt = now.Add(resendPause)
 		}
 	}
 	return statusesInOrder(due)

@@ -58,14 +58,25 @@ func TestOutbox(t *testing.T) {
 			})
 		})
 	}
-	test("a report is repeated with pauses that double to 30 s, until it is acknowledged", func(t *testing.T, o *Outbox, p *sentReports) {
+	test("a report whose acknowledgment takes long is sent once", func(t *testing.T, o *Outbox, p *sentReports) {
+		for i := range uint64(10) {
+			o.Put(reportOf("a", 2+i))
+			time.Sleep(29 * time.Second)
+			synctest.Wait()
+			o.Acknowledge(wire.TaskAck{UID: "a", Attempt: 1, Seq: 2 + i})
+		}
+		if len(p.sent) != 10 {
+			t.Errorf("10 reports were sent at %v", p.at)
+		}
+	})
+	test("a report is repeated every 30 s until it is acknowledged", func(t *testing.T, o *Outbox, p *sentReports) {
 		o.Put(reportOf("a", 2))
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
 		o.Acknowledge(wire.TaskAck{UID: "a", Attempt: 1, Seq: 2})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := seconds(0, 1, 3, 7, 15, 31, 61, 91); !slices.Equal(p.at, want) {
+		if want := seconds(0, 30, 60, 90); !slices.Equal(p.at, want) {
 			t.Errorf("sent at %v, want %v", p.at, want)
 		}
 	})
@@ -74,7 +85,7 @@ func TestOutbox(t *testing.T) {
 		for _, ack := range []wire.TaskAck{{UID: "a", Attempt: 1, Seq: 1}, {UID: "a", Attempt: 2, Seq: 2}, {UID: "b", Attempt: 1, Seq: 2}} {
 			o.Acknowledge(ack)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(resendPause)
 		synctest.Wait()
 		if len(p.sent) != 2 {
 			t.Errorf("sent %d times, want it repeated", len(p.sent))
@@ -84,7 +95,7 @@ func TestOutbox(t *testing.T) {
 		o.Put(reportOf("a", 1))
 		o.Put(reportOf("a", 2))
 		o.Put(reportOf("a", 1))
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		for _, s := range p.sent {
 			if s.Seq != 2 {
@@ -114,6 +125,24 @@ func TestOutbox(t *testing.T) {
 		}
 		if !slices.Equal(order, []string{"a", "b", "c"}) {
 			t.Errorf("sent %v, want a, b, c", order)
+		}
+	})
+	test("after the server has connected again all is due at once", func(t *testing.T, o *Outbox, p *sentReports) {
+		o.SetServerConnection("first-1")
+		o.Put(reportOf("a", 2))
+		o.Put(reportOf("b", 2))
+		synctest.Wait()
+		for _, id := range []string{"first-1", "", "first-1"} { // "": of an older server
+			o.SetServerConnection(id)
+			synctest.Wait()
+			if len(p.sent) != 2 {
+				t.Fatalf("connection %q: sent at %v, although the server is connected since before", id, p.at)
+			}
+		}
+		o.SetServerConnection("second-1")
+		synctest.Wait()
+		if want := seconds(0, 0, 0, 0); !slices.Equal(p.at, want) {
+			t.Errorf("sent at %v, want %v", p.at, want)
 		}
 	})
 	test("a connection that fails in the middle loses nothing", func(t *testing.T, o *Outbox, p *sentReports) {
