@@ -97,7 +97,7 @@ var presubmitTier = tier{
 					timeout: 20 * time.Minute, parallel: 3, packages: []string{"./..."},
 				}),
 				shell("demo", "make -s -o build demo"),
-				shell("truth", "make -s -o build truth TRUTH='-share 0.1'"),
+				shell("truth", "make -s -o build truth TRUTH='-share 0.05'"),
 			},
 		}},
 	},

@@ -55,11 +55,10 @@ func checkCopied(dir string) error {
 	if recorded.Path == "" {
 		return nil
 	}
-	there, err := originOf(recorded.Path)
-	if err != nil || there.Inode != recorded.Inode || isSameDir(dir, there.Path) {
-		return nil
+	if there, err := originOf(recorded.Path); err == nil && there.Inode == recorded.Inode && !isSameDir(dir, there.Path) {
+		return fmt.Errorf("%w: delete %s and start with an empty directory, or delete the original %s when its agent and tasks have ended", errCopied, dir, there.Path)
 	}
-	return fmt.Errorf("%w: delete %s and start with an empty directory, or delete the original %s when its agent and tasks have ended", errCopied, dir, there.Path)
+	return nil
 }
 
 func isSameDir(a, b string) bool {

@@ -61,6 +61,7 @@ func (s *shim) detectShutdown(end driver.End) {
 		case robotShutsDown:
 			s.stopReason = wire.ReasonAgentStopped
 			return
+		case undecided:
 		}
 		fds := []unix.PollFd{{Fd: int32(s.signalPipe), Events: unix.POLLIN}, {Fd: int32(s.control), Events: unix.POLLIN}}
 		_, _ = unix.Poll(fds, int(left.Milliseconds())+1)

@@ -54,7 +54,7 @@ func serveLinks(ctx context.Context, path string, newLink func() string) error {
 	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the listener was closed
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("console links: %w", err)
