@@ -3,12 +3,16 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	definition "k8s4r.io/k8s4r/internal/platform/crds"
@@ -37,8 +41,19 @@ func New(files fs.FS, cluster *rest.Config, report func(string), more ...string)
 }
 
 // Start applies all manifests. Fields that others have changed are set back; CRDs of other programs
-// are not touched.
+// are not touched. It begins again when the client's certificate is renewed meanwhile.
 func (m *Manifests) Start(ctx context.Context) error {
+	return retry.OnError(retry.DefaultBackoff, isInterrupted, func() error { return m.applyAll(ctx) })
+}
+
+// isInterrupted reports whether the connection of a request was closed, as a client does with all its
+// connections when it has another certificate.
+func isInterrupted(err error) bool {
+	return errors.Is(err, net.ErrClosed) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err)
+}
+
+func (m *Manifests) applyAll(ctx context.Context) error {
+	m.crds = nil
 	objects, err := definition.ReadManifests(m.files, m.order...)
 	if err != nil {
 		return err
