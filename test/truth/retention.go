@@ -47,7 +47,7 @@ var keptJobs = map[string]struct{ metadata, spec string }{
 func finishedObjectsAfterRetention(t testing.TB, figures map[string]float64) {
 	up := testkit.StartUp(t, "--robots=2", fmt.Sprintf("--finished-max-objects=%d", retentionCount))
 	c := testkit.NewClient(t, up.RESTConfig())
-	names := applyFinishingJobs(t, up, countTries(retentionJobs))
+	names := applyFinishingJobs(t, up, max(2*retentionCount, countTries(retentionJobs)))
 	awaitArchived(t, up, names)
 	left := leftAbove(t, c, "default", retentionCount) + leftAbove(t, c, "aged", 0)
 	figures["finished_objects_after_retention"] = float64(left)

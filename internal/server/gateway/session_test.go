@@ -217,11 +217,11 @@ func TestMQTTClient_ReceivesBacklogOfPreviousServer(t *testing.T) {
 					send(fmt.Sprintf("backlog-%d-%d", round, i))
 				}
 				stop = h.listen(t, at)
-				eventually(t, "the backlog is received", func() bool { return h.count() == burst })
+				h.awaitCount(t, burst)
 				for i := range burst {
 					send(fmt.Sprintf("later-%d-%d", round, i))
 				}
-				eventually(t, "later messages are received", func() bool { return h.count() == 2*burst })
+				h.awaitCount(t, 2*burst)
 				h.forget()
 			}
 			stop()
@@ -245,6 +245,14 @@ func (h *recorder) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
+}
+
+// awaitCount blocks until n messages have been received, as long as more of them arrive.
+func (h *recorder) awaitCount(t *testing.T, n int) {
+	t.Helper()
+	for got := h.count(); got < n; got = h.count() {
+		eventually(t, fmt.Sprintf("more than %d of %d messages are received", got, n), func() bool { return h.count() > got })
+	}
 }
 
 // listen connects a client as the server does. The returned function disconnects it.
