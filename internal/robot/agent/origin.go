@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 // originFile is the name of the file in the state directory that records where that is.
@@ -38,8 +40,7 @@ func originOf(dir string) (stateOrigin, error) {
 	return stateOrigin{Path: path, Inode: s.Ino}, nil
 }
 
-// readOrigin returns the recorded origin. It is zero if there is none, also if a power failure has
-// damaged it.
+// readOrigin returns the recorded origin. It is zero if there is none, or it is damaged.
 func readOrigin(dir string) (o stateOrigin) {
 	b, err := os.ReadFile(filepath.Join(dir, originFile))
 	if err != nil || json.Unmarshal(b, &o) != nil {
@@ -80,9 +81,5 @@ func recordOrigin(dir string) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, originFile)
-	if err := os.WriteFile(name+".tmp", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name+".tmp", name)
+	return keyfile.WriteFile(filepath.Join(dir, originFile), b)
 }
