@@ -10,12 +10,13 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/testkit/permutation"
 )
 
 // A robot that shuts down signals the agent, the shims and the tasks. Whatever order these signals have,
 // and whichever process they reach first, the task is not blamed.
 func TestShutdown_InEveryOrderIsNoFaultOfTheTask(t *testing.T) {
-	for i, order := range permute([]syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGKILL}) {
+	for i, order := range permutation.ListAll([]syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGKILL}) {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			s, dir := newFakeServer(t), t.TempDir()
@@ -49,19 +50,6 @@ func signalInOrder(order []syscall.Signal, pids ...int) {
 			_ = syscall.Kill(pid, s) // it may have exited
 		}
 	}
-}
-
-func permute(signals []syscall.Signal) (all [][]syscall.Signal) {
-	if len(signals) == 0 {
-		return [][]syscall.Signal{nil}
-	}
-	for i, first := range signals {
-		rest := slices.Concat(signals[:i], signals[i+1:])
-		for _, p := range permute(rest) {
-			all = append(all, append([]syscall.Signal{first}, p...))
-		}
-	}
-	return all
 }
 
 func TestShutdown_TaskThatEndsBeforeItsShimIsSignaled(t *testing.T) {

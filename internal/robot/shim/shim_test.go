@@ -98,12 +98,18 @@ func (c testShim) awaitReady() {
 // awaitFile waits until the task has created a file.
 func (c testShim) awaitFile(name string) {
 	c.t.Helper()
-	for until := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(c.dir, "work", name)); err == nil {
-			return
-		}
+	c.waitUntil("the task has created "+name, func() bool {
+		_, err := os.Stat(filepath.Join(c.dir, "work", name))
+		return err == nil
+	})
+}
+
+// waitUntil polls until ok returns true.
+func (c testShim) waitUntil(what string, ok func() bool) {
+	c.t.Helper()
+	for until := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			c.t.Fatalf("the task has not created %s: %+v", name, c.state())
+			c.t.Fatalf("waited without success until %s: %+v", what, c.state())
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/artifact"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/testkit/permutation"
 )
 
 // The ends of a task at SIGTERM, as scripts that create the file "ready" first.
@@ -43,30 +43,20 @@ func (c testShim) send(s syscall.Signal) {
 func (c testShim) taskPID() int {
 	c.t.Helper()
 	c.awaitReady()
-	for until := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
-		if s := c.state(); s.Started != nil {
-			return s.Started.PID
-		}
-		if time.Now().After(until) {
-			c.t.Fatalf("the task has not started: %+v", c.state())
-		}
-	}
+	c.waitUntil("the task has started", func() bool { return c.state().Started != nil })
+	return c.state().Started.PID
 }
 
 // endTask sends a signal to the task and waits until it has exited.
 func (c testShim) endTask(pid int, s syscall.Signal) {
 	c.t.Helper()
 	must(c.t, syscall.Kill(pid, s))
-	awaitDead(c.t, pid)
+	c.awaitExited(pid)
 }
 
-func awaitDead(t *testing.T, pid int) {
-	t.Helper()
-	for until := time.Now().Add(testTimeout); proc.IsAlive(pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("process %d is still running", pid)
-		}
-	}
+func (c testShim) awaitExited(pid int) {
+	c.t.Helper()
+	c.waitUntil(fmt.Sprintf("process %d has exited", pid), func() bool { return !proc.IsAlive(pid) })
 }
 
 func TestShim_ShutdownIsNoFaultOfTheTask(t *testing.T) {
@@ -111,7 +101,7 @@ func TestShim_ShutdownIsNoFaultOfTheTask(t *testing.T) {
 // systemd stops all processes, sends SIGTERM, continues them, and sends SIGKILL to what is left. Other
 // init systems do it in other orders.
 func TestShim_ShutdownInEveryOrder(t *testing.T) {
-	orders := permute([]syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGKILL})
+	orders := permutation.ListAll([]syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT, syscall.SIGKILL})
 	for _, order := range orders {
 		for _, isTaskFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, task first %v", order, isTaskFirst), func(t *testing.T) {
@@ -146,7 +136,7 @@ func (c testShim) signalBoth(order []syscall.Signal, isTaskFirst bool) {
 
 // The shim survives: only the task is killed after SIGTERM was sent to both.
 func TestShim_ShutdownThatKillsTheTask(t *testing.T) {
-	for _, order := range permute([]syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL}) {
+	for _, order := range permutation.ListAll([]syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT, syscall.SIGKILL}) {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done", waitLong)
@@ -163,19 +153,6 @@ func TestShim_ShutdownThatKillsTheTask(t *testing.T) {
 			c.requireAgentStopped()
 		})
 	}
-}
-
-func permute(signals []syscall.Signal) (all [][]syscall.Signal) {
-	if len(signals) == 0 {
-		return [][]syscall.Signal{nil}
-	}
-	for i, first := range signals {
-		rest := slices.Concat(signals[:i], signals[i+1:])
-		for _, p := range permute(rest) {
-			all = append(all, append([]syscall.Signal{first}, p...))
-		}
-	}
-	return all
 }
 
 func TestShim_SignalWithoutShutdownIsAFault(t *testing.T) {
@@ -214,7 +191,7 @@ func TestShim_StopOnRequestKeepsItsReasonAtShutdown(t *testing.T) {
 	c.awaitFile("asked")
 	c.send(syscall.SIGTERM)
 	must(t, os.WriteFile(filepath.Join(c.dir, "work", "go"), nil, 0o600))
-	awaitDead(t, pid)
+	c.awaitExited(pid)
 	if e := c.awaitExit().Exit; e == nil || e.StopReason != wire.ReasonStopped {
 		t.Errorf("exit = %+v, want Stopped", e)
 	}
