@@ -51,6 +51,8 @@ type testRunner interface {
 	buildTests(ctx context.Context, g goTest, out io.Writer) ([]testBinary, error)
 	// runTests runs a test program and returns its output as lines of test2json.
 	runTests(ctx context.Context, g goTest, b testBinary, flags []string, out io.Writer) (io.Reader, func() error, error)
+	// cpuUsed returns the CPU time of all that it has built and run.
+	cpuUsed() time.Duration
 }
 
 // testBinary is the test program of a package.
@@ -96,8 +98,14 @@ func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) i
 // run runs the tests of all packages, then each failed one again on its own.
 func (g goTest) run(ctx context.Context, out io.Writer) outcome {
 	if g.runner == nil {
-		g.runner = processRunner{}
+		g.runner = &processRunner{}
 	}
+	o := g.runPackages(ctx, out)
+	o.cpu = g.runner.cpuUsed()
+	return o
+}
+
+func (g goTest) runPackages(ctx context.Context, out io.Writer) outcome {
 	var text strings.Builder
 	binaries, err := g.runner.buildTests(ctx, g, io.MultiWriter(out, &text))
 	if err != nil {

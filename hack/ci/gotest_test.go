@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // scriptedRunner prints these texts instead of running tests, one after the other.
@@ -35,6 +36,8 @@ func (s *scriptedRunner) runTests(_ context.Context, _ goTest, _ testBinary, fla
 		return nil
 	}, nil
 }
+
+func (s *scriptedRunner) cpuUsed() time.Duration { return time.Second }
 
 // ends returns a line of test2json.
 func ends(test, action string) string {
@@ -78,6 +81,9 @@ func TestGoTest_RetriesFailedTestsAlone(t *testing.T) {
 			}
 			if !slices.Equal(o.flakes, c.flakes) || !slices.Equal(reasons, c.failures) {
 				t.Errorf("flakes %v and failures %q, want %v and %q", o.flakes, reasons, c.flakes, c.failures)
+			}
+			if o.cpu != time.Second {
+				t.Errorf("processor time %v, want that of the runner", o.cpu)
 			}
 			if len(runner.calls) != len(c.runs) {
 				t.Errorf("%d runs, want %d", len(runner.calls), len(c.runs))

@@ -44,6 +44,7 @@ type outcome struct {
 	flakes   []flake
 	// figures are added to the last line of the tier under the step's name. If nil, nothing is.
 	figures json.RawMessage
+	cpu     time.Duration // that the processes of the step used, user and system
 }
 
 // failure is one reason why a tier fails.
@@ -66,6 +67,7 @@ type result struct {
 	flakes   []flake
 	figures  map[string]json.RawMessage
 	seconds  map[string]float64 // by step
+	cpu      map[string]float64 // seconds by step
 }
 
 func (r *result) add(name string, o outcome, took time.Duration) {
@@ -80,13 +82,14 @@ func (r *result) add(name string, o outcome, took time.Duration) {
 		r.figures[name] = o.figures
 	}
 	r.seconds[name] = roundToTenth(took.Seconds())
+	r.cpu[name] = roundToTenth(o.cpu.Seconds())
 }
 
 // runTier runs all stages, prints what failed and the figures, and returns the exit status.
 func runTier(ctx context.Context, t tier, stdout io.Writer) int {
 	began := time.Now()
 	out := &lockedWriter{w: stdout}
-	r := &result{figures: map[string]json.RawMessage{}, seconds: map[string]float64{}}
+	r := &result{figures: map[string]json.RawMessage{}, seconds: map[string]float64{}, cpu: map[string]float64{}}
 	for _, s := range t.stages {
 		runStage(ctx, s, began, out, r)
 		if ctx.Err() != nil || s.required && len(r.failures) > 0 {
@@ -164,7 +167,7 @@ func isEmpty(s string) bool { return s == "" }
 func printFigures(w io.Writer, figures map[string]any, r *result) {
 	figures["flaky"] = len(r.flakes)
 	figures["failed"] = len(r.failures)
-	figures["step_seconds"] = r.seconds
+	figures["step_seconds"], figures["step_cpu_seconds"] = r.seconds, r.cpu
 	for name, f := range r.figures {
 		figures[strings.ReplaceAll(name, " ", "_")] = f
 	}
@@ -187,10 +190,18 @@ func shell(name, script string) step {
 		cmd.Stdout = io.MultiWriter(out, &text)
 		cmd.Stderr = cmd.Stdout
 		if err := cmd.Run(); err != nil {
-			return outcome{failures: []failure{{Reason: err.Error(), Output: lastLines(text.String(), outputTail)}}}
+			return outcome{cpu: cpuOf(cmd), failures: []failure{{Reason: err.Error(), Output: lastLines(text.String(), outputTail)}}}
 		}
-		return outcome{figures: jsonObject(lastLines(text.String(), 1))}
+		return outcome{cpu: cpuOf(cmd), figures: jsonObject(lastLines(text.String(), 1))}
 	}}
+}
+
+// cpuOf returns what a command and its children used that it waited for; zero before it has ended.
+func cpuOf(cmd *exec.Cmd) time.Duration {
+	if cmd.ProcessState == nil {
+		return 0
+	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
 // command returns a command that is interrupted, with all of its children, when ctx ends.

@@ -9,12 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // processRunner builds and runs tests with the go command.
-type processRunner struct{}
+type processRunner struct {
+	cpu atomic.Int64 // nanoseconds that its commands used
+}
 
-func (processRunner) buildTests(ctx context.Context, g goTest, out io.Writer) ([]testBinary, error) {
+func (r *processRunner) cpuUsed() time.Duration { return time.Duration(r.cpu.Load()) }
+
+func (r *processRunner) buildTests(ctx context.Context, g goTest, out io.Writer) ([]testBinary, error) {
 	list := command(ctx, "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, g.packages...)...)
 	list.Dir, list.Stderr = g.dir, out
 	text, err := list.Output()
@@ -27,7 +33,9 @@ func (processRunner) buildTests(ctx context.Context, g goTest, out io.Writer) ([
 	}
 	all, batches := batchBinaries(root, strings.Split(strings.TrimSpace(string(text)), "\n"))
 	for _, b := range batches {
-		if err := buildBatch(ctx, g, b, out); err != nil {
+		used, err := buildBatch(ctx, g, b, out)
+		r.cpu.Add(int64(used))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -69,10 +77,11 @@ func batchBinaries(root string, lines []string) (all []testBinary, batches [][]t
 	return all, batches
 }
 
-func buildBatch(ctx context.Context, g goTest, batch []testBinary, out io.Writer) error {
+// buildBatch builds the tests of these packages and returns the CPU time that it took.
+func buildBatch(ctx context.Context, g goTest, batch []testBinary, out io.Writer) (time.Duration, error) {
 	dir := filepath.Dir(batch[0].path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", dir + string(filepath.Separator)}
 	if g.race {
@@ -86,7 +95,8 @@ func buildBatch(ctx context.Context, g goTest, batch []testBinary, out io.Writer
 	if g.race {
 		cmd.Env = withCgo()
 	}
-	return cmd.Run()
+	err := cmd.Run()
+	return cpuOf(cmd), err
 }
 
 // withCgo returns the environment for a build with the race detector, which needs cgo.
@@ -98,7 +108,7 @@ var findTest2json = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(text)), err
 })
 
-func (processRunner) runTests(ctx context.Context, g goTest, b testBinary, flags []string, out io.Writer) (io.Reader, func() error, error) {
+func (r *processRunner) runTests(ctx context.Context, g goTest, b testBinary, flags []string, out io.Writer) (io.Reader, func() error, error) {
 	test2json, err := findTest2json()
 	if err != nil {
 		return nil, nil, fmt.Errorf("find test2json: %w", err)
@@ -110,5 +120,10 @@ func (processRunner) runTests(ctx context.Context, g goTest, b testBinary, flags
 	if err != nil {
 		return nil, nil, err
 	}
-	return stdout, cmd.Wait, cmd.Start()
+	wait := func() error {
+		err := cmd.Wait()
+		r.cpu.Add(int64(cpuOf(cmd)))
+		return err
+	}
+	return stdout, wait, cmd.Start()
 }
