@@ -94,8 +94,8 @@ func TestUp_KeepsForeignDefinitions(t *testing.T) {
 	}
 }
 
-// TestUp_RemovesPoliciesOfOlderVersions keeps policies of other owners.
-func TestUp_RemovesPoliciesOfOlderVersions(t *testing.T) {
+// TestUp_RestoresItsPolicies keeps policies of other owners.
+func TestUp_RestoresItsPolicies(t *testing.T) {
 	t.Parallel()
 	ctx, up := t.Context(), startBare(t)
 	c, err := client.New(up.RESTConfig(), client.Options{})
@@ -122,8 +122,27 @@ func TestUp_RemovesPoliciesOfOlderVersions(t *testing.T) {
 	if out, _ := up.RunProgram("k8s4r", "doctor", "-n", "default"); !strings.Contains(out, "WARN  admission policies: k8s4r-of-yesterday is from another version") {
 		t.Errorf("doctor does not report the old policy:\n%s", out)
 	}
+	changed := &admissionv1.ValidatingAdmissionPolicy{}
+	if err := c.Get(ctx, client.ObjectKey{Name: "k8s4r-jobs"}, changed); err != nil {
+		t.Fatal(err)
+	}
+	rules := len(changed.Spec.Validations)
+	changed.Spec.Validations = changed.Spec.Validations[:1]
+	if err := c.Update(ctx, changed); err != nil {
+		t.Fatal(err)
+	}
+	deleted := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "k8s4r-jobs"}}
+	if err := c.Delete(ctx, deleted); err != nil {
+		t.Fatal(err)
+	}
 	up.Stop()
 	up.Start()
+	if err := c.Get(ctx, client.ObjectKeyFromObject(changed), changed); err != nil || len(changed.Spec.Validations) != rules {
+		t.Errorf("a policy that a user changed has %d of %d rules, %v", len(changed.Spec.Validations), rules, err)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(deleted), deleted); err != nil {
+		t.Errorf("a binding that a user deleted: %v", err)
+	}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(old), old); !apierrors.IsNotFound(err) {
 		t.Errorf("the old policy: %v", err)
 	}

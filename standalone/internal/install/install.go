@@ -40,8 +40,9 @@ func New(files fs.FS, cluster *rest.Config, report func(string), more ...string)
 	return &Manifests{files: files, order: append(slices.Clone(order), more...), cluster: cluster, report: report}
 }
 
-// Start applies all manifests. Fields that others have changed are set back; CRDs of other programs
-// are not touched. It begins again when the client's certificate is renewed meanwhile.
+// Start applies all manifests that are not in the cluster as they are. Fields that others have
+// changed are set back; CRDs of other programs are not touched. It begins again when the client's
+// certificate is renewed meanwhile.
 func (m *Manifests) Start(ctx context.Context) error {
 	return retry.OnError(retry.DefaultBackoff, isInterrupted, func() error { return m.applyAll(ctx) })
 }
@@ -69,15 +70,29 @@ func (m *Manifests) applyAll(ctx context.Context) error {
 		if foreign[o.GetName()] && definition.IsCRD(o) || foreign[o.GetAnnotations()[definition.AnnotationOnlyWith]] {
 			continue
 		}
-		apply := client.ApplyConfigurationFromUnstructured(o)
-		if err := m.client.Apply(ctx, apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil {
-			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+		if err := m.apply(ctx, o); err != nil {
+			return err
 		}
 		if definition.IsCRD(o) {
 			m.crds = append(m.crds, o)
 		}
 	}
 	return m.deleteObsolete(ctx)
+}
+
+// apply applies one manifest.
+func (m *Manifests) apply(ctx context.Context, o *unstructured.Unstructured) error {
+	if err := stampHash(o); err != nil {
+		return fmt.Errorf("hash of %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	if done, err := m.isApplied(ctx, o); done || err != nil {
+		return err
+	}
+	apply := client.ApplyConfigurationFromUnstructured(o)
+	if err := m.client.Apply(ctx, apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	return nil
 }
 
 // Ready returns nil once all CRDs are established.
