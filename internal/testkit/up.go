@@ -109,6 +109,9 @@ func startUp(t testing.TB, u *Up) *Up {
 	})
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
+	if u.uid == 0 {
+		fillDataDir(t, dir)
+	}
 	u.Start()
 	return u
 }
@@ -133,8 +136,11 @@ var startSlots = make(chan struct{}, runtime.NumCPU())
 // without client-side limits.
 func StartAPIServer(t testing.TB) *rest.Config {
 	t.Helper()
-	return StartUp(t, "--without", "manager,server,broker,robots,node,console").RESTConfig()
+	return StartUp(t, controlPlaneOnly...).RESTConfig()
 }
+
+// controlPlaneOnly are flags of a system without the programs of K8s4r.
+var controlPlaneOnly = []string{"--without", "manager,server,broker,robots,node,console"}
 
 // Start starts the process again with the same data after Stop or Kill. The flags in more apply
 // to this start only.
