@@ -43,10 +43,7 @@ func fillDataDir(t testing.TB, dir string) {
 // makeTemplate starts a control plane, stops it, and archives its data directory.
 func makeTemplate(t testing.TB) *os.File {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k8s4r-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := makeDataDir(t)
 	defer os.RemoveAll(dir)
 	u := &Up{t: t, DataDir: dir, args: controlPlaneOnly}
 	u.Start()

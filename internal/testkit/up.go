@@ -83,14 +83,7 @@ func StartUpAs(t testing.TB, uid uint32, args ...string) *Up {
 
 func startUp(t testing.TB, u *Up) *Up {
 	t.Helper()
-	// It holds Unix sockets, whose paths must be short.
-	dir, err := os.MkdirTemp("", "k8s4r-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { // tasks of other users need access
-		t.Fatal(err)
-	}
+	dir := makeDataDir(t)
 	if u.uid != 0 {
 		if err := os.Chown(dir, int(u.uid), int(u.uid)); err != nil {
 			t.Fatal(err)
@@ -114,6 +107,20 @@ func startUp(t testing.TB, u *Up) *Up {
 	}
 	u.Start()
 	return u
+}
+
+// makeDataDir makes an empty data directory.
+func makeDataDir(t testing.TB) string {
+	t.Helper()
+	// It holds Unix sockets, whose paths must be short.
+	dir, err := os.MkdirTemp("", "k8s4r-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // tasks of other users need access
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // UnmountTaskDirs unmounts what a killed agent has left mounted in its state directory, which is a
