@@ -133,6 +133,15 @@ func (c *TaskConfig) InterpolatedTexts() (texts []string) {
 	return texts
 }
 
+// FixedTexts returns the arguments of java in which nothing is replaced.
+func (c *JavaConfig) FixedTexts() []string {
+	path := c.JarPath
+	if c.Classpath != "" {
+		path += ":" + c.Classpath // as java gets both
+	}
+	return []string{path, c.Class}
+}
+
 // ExecConfig runs a command on the robot.
 type ExecConfig struct {
 	// Command to run: a path, or a name that is looked up in the task's PATH.

@@ -71,6 +71,13 @@ func checkTexts(d *robotv1.TaskDefinition, meta map[string]string) []error {
 	for _, text := range d.Config.InterpolatedTexts() {
 		check("config", text, len(text))
 	}
+	if j := d.Config.JavaConfig; j != nil {
+		for _, text := range j.FixedTexts() {
+			if err := checkArgument(text, len(text)); err != nil {
+				errs = append(errs, fmt.Errorf("config.javaConfig: %w", err))
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.Env)) {
 		check("env["+name+"]", d.Env[name], len(name)+1+len(d.Env[name]))
 	}
@@ -79,15 +86,23 @@ func checkTexts(d *robotv1.TaskDefinition, meta map[string]string) []error {
 
 // checkText checks one argument or variable of this size in bytes.
 func checkText(text string, size int, meta map[string]string) error {
+	if err := checkArgument(text, size); err != nil {
+		return err
+	}
+	_, err := interpolate.Expand(text, func(name string) (string, bool) { return "", isKnownReference(name, meta) })
+	if err != nil {
+		return fmt.Errorf("%.100q: %w; use ${meta.NAME} with a name in meta, ${robot.labels.NAME} or ${robot.attr.NAME}", text, err)
+	}
+	return nil
+}
+
+// checkArgument checks what Linux accepts as an argument or variable of this size in bytes.
+func checkArgument(text string, size int) error {
 	switch {
 	case strings.ContainsRune(text, 0):
 		return fmt.Errorf("%.100q contains a NUL character, which no argument or variable can have", text)
 	case size > interpolate.MaxLength:
 		return fmt.Errorf("%.40q… has %d bytes, and Linux accepts at most %d; pass it as a template or an artifact", text, size, interpolate.MaxLength)
-	}
-	_, err := interpolate.Expand(text, func(name string) (string, bool) { return "", isKnownReference(name, meta) })
-	if err != nil {
-		return fmt.Errorf("%.100q: %w; use ${meta.NAME} with a name in meta, ${robot.labels.NAME} or ${robot.attr.NAME}", text, err)
 	}
 	return nil
 }

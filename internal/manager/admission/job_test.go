@@ -39,6 +39,9 @@ var badTasks = []struct{ name, fields, want string }{
 	{"ports without a network", `driver: docker, config: {dockerConfig: {image: x, networkMode: host, ports: ["80:80"]}}`, `ports has no effect with networkMode "host"`},
 	{"two commands of a container", `driver: docker, config: {execConfig: {command: x}, dockerConfig: {image: x, command: y}}`, `config.execConfig: is another spelling of command and args in dockerConfig`},
 	{"a classpath without a class", `driver: java, config: {javaConfig: {jarPath: x, classpath: [y]}}`, `config.javaConfig.class is required with classpath`},
+	{"a NUL in the path of a jar", `driver: java, config: {javaConfig: {jarPath: "a\u0000.jar"}}`, `config.javaConfig: "a\\x00.jar" contains a NUL character`},
+	{"a NUL in a class", `driver: java, config: {javaConfig: {jarPath: x, class: "a\u0000b"}}`, `config.javaConfig: "a\\x00b" contains a NUL character`},
+	{"a classpath that is too long", `driver: java, config: {javaConfig: {jarPath: x, class: Main, classpath: ["` + strings.Repeat("a", 131070) + `"]}}`, `config.javaConfig: .*has 131072 bytes`},
 	{"two ports of one name", `resources: {networks: [{ports: [{name: http-api}], reservedPorts: [{label: HTTP_API, value: 80}]}]}`, `resources.networks: two ports are named "http-api"`},
 }
 
