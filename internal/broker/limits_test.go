@@ -262,6 +262,28 @@ func TestBroker_ReportsRefusalsOnceAMinute(t *testing.T) {
 	}
 }
 
+// Some legacy agents clear their own task list when they start. That is refused and counted. It is
+// not reported, because it is no impersonation.
+func TestBroker_DoesNotReportLegacyAgentThatClearsItsTaskList(t *testing.T) {
+	reported := make(chan Refusal, 10)
+	b := startGuarded(t, func(c *Config) { c.OnRefused = func(r Refusal) { reported <- r } })
+	agent, _ := newPeer(t, b, LegacyPrefix+"r1")
+	clearList := func(robotID string) {
+		agent.sendPacket(&packets.Publish{Topic: wire.RobotTopic(robotID, wire.KindState), QoS: 1, PacketID: 1, Retain: true, Properties: &packets.Properties{}})
+		if code := agent.readPacket().Content.(*packets.Puback).ReasonCode; code != packets.PubackNotAuthorized {
+			t.Errorf("the list of %s: reason code %#x", robotID, code)
+		}
+	}
+	clearList("r1")
+	clearList("r2") // the first of a minute that is reported
+	if got, want := <-reported, (Refusal{"r1", "publish", wire.RobotTopic("r2", wire.KindState)}); got != want {
+		t.Errorf("reported %+v, want %+v", got, want)
+	}
+	if n := b.Stats().Refused[RefusalKind{"publish", "topic"}]; n != 2 {
+		t.Errorf("%d refusals were counted", n)
+	}
+}
+
 func TestBroker_LimitsPacketSizeBeforeAuthentication(t *testing.T) {
 	b := startGuarded(t)
 	conn := dial(t, b)
