@@ -26,7 +26,9 @@ func runSteps(t *testing.T, stages ...stage) (status int, text string, last map[
 func TestTier_EndsWithItsFigures(t *testing.T) {
 	status, text, last := runSteps(t, stage{lanes: []lane{
 		{shell("count", `echo one; echo '{"n":3}'`)},
-		{{"flaky", func(context.Context, io.Writer) outcome { return outcome{cpu: 90 * time.Second, flakes: []flake{{"p", "TestA", 2}}} }}},
+		{{"flaky", func(context.Context, io.Writer) outcome {
+			return outcome{cpu: 90 * time.Second, flakes: []flake{{"p", "TestA", 2}}}
+		}}},
 	}})
 	if status != 0 || last["flaky"] != 1.0 || last["failed"] != 0.0 || last["count"].(map[string]any)["n"] != 3.0 {
 		t.Errorf("status %d, figures %v", status, last)

@@ -3,9 +3,9 @@
 //
 // The schema of a Pod keeps no descriptions: with them a CRD is too large for the
 // annotation of kubectl apply. A version that is stored somewhere stays listed, for
-// otherwise the API server refuses the CRD that replaces the older one. And the patch of a flow's step gets the schema of
-// both kinds of Job less whatever fills or demands a field, so that what a user has
-// not set stays unset.
+// otherwise the API server refuses the CRD that replaces the older one. The patch of a flow's step
+// gets the schema of both kinds of Job less whatever fills or demands a field, so that what a user
+// has not set stays unset. And the patterns of quantities match only what can be parsed.
 package main
 
 import (
@@ -61,6 +61,15 @@ func finish() error {
 	}
 	for _, file := range patched {
 		if err := edit(file, func(crd object) error { return setPatch(crd, schema) }); err != nil {
+			return err
+		}
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range all {
+		if err := edit(filepath.Base(file), func(crd object) error { narrowQuantities(crd); return nil }); err != nil {
 			return err
 		}
 	}

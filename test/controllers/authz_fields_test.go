@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -111,7 +110,7 @@ func fieldsOf[T client.Object](path string, part func(T) any, newObject func() T
 var samples = map[reflect.Type]any{
 	reflect.TypeFor[resource.Quantity]():                    resource.MustParse("1"),
 	reflect.TypeFor[metav1.Time]():                          metav1.Unix(1e9, 0),
-	reflect.TypeFor[metav1.Duration]():                      metav1.Duration{Duration: 10 * time.Second},
+	reflect.TypeFor[batchv1.Duration]():                     batchv1.Duration("10s"),
 	reflect.TypeFor[intstr.IntOrString]():                   intstr.FromInt32(1),
 	reflect.TypeFor[runtime.RawExtension]():                 runtime.RawExtension{Raw: []byte("{}")},
 	reflect.TypeFor[corev1.RestartPolicy]():                 corev1.RestartPolicyOnFailure,

@@ -199,7 +199,7 @@ func cleansUp(s *flows) {
 
 func retriesByItself(s *flows) {
 	a := after("a")
-	a.Retry = &flowv1.StepRetry{Limit: 3, Backoff: &metav1.Duration{Duration: 50 * time.Millisecond}}
+	a.Retry = &flowv1.StepRetry{Limit: 3, Backoff: batchv1.NewDuration(50 * time.Millisecond)}
 	first := true
 	ran := s.runs(func(j *batchv1.Job) batchv1.JobPhase {
 		if j.Name == "f-a" && first {

@@ -549,7 +549,7 @@ func losesAJob(s *flows) {
 		s.Errorf("status %+v", f.Status)
 	}
 	s.only()
-	spec.Flows[0].Retry = &flowv1.StepRetry{Limit: 1, Backoff: &metav1.Duration{Duration: 100 * time.Millisecond}}
+	spec.Flows[0].Retry = &flowv1.StepRetry{Limit: 1, Backoff: batchv1.NewDuration(100 * time.Millisecond)}
 	s.flow("g", spec)
 	lost := s.vcjob("g-a")
 	s.phase("g-a", batchv1.JobRunning)

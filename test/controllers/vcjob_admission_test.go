@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
@@ -32,7 +34,7 @@ func TestVCJob_Admission(t *testing.T) {
 		return func(j *batchv1.JobSpec) { j.Tasks[0].DependsOn = &batchv1.DependsOn{Name: names} }
 	}
 	zero, two, nine := int32(0), int32(2), int32(9)
-	minute := &metav1.Duration{Duration: time.Minute}
+	minute, soon := batchv1.NewDuration(time.Minute), batchv1.Duration("soon")
 	const failed, abort = batchv1.PodFailedEvent, batchv1.AbortJobAction
 	for _, c := range []struct {
 		name string
@@ -61,6 +63,8 @@ func TestVCJob_Admission(t *testing.T) {
 		{"an unknown event", policies(on("Boredom", abort)), "Boredom"},
 		{"pending without a timeout", policies(on(batchv1.PodPendingEvent, abort)), "a policy for PodPending needs a timeout"},
 		{"pending with a timeout", policies(batchv1.LifecyclePolicy{Event: batchv1.PodPendingEvent, Action: abort, Timeout: minute}), ""},
+		{"a timeout that is no duration", policies(batchv1.LifecyclePolicy{Event: failed, Action: abort, Timeout: &soon}), "timeout: Invalid value: \"soon\""},
+		{"an estimate that is no duration", func(j *batchv1.JobSpec) { j.RunningEstimate = &soon }, "runningEstimate: Invalid value: \"soon\""},
 		{"a task's policy is validated, too", func(j *batchv1.JobSpec) {
 			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
 		}, "exitCode: 0 is not a failure"},
@@ -92,6 +96,27 @@ func TestVCJob_Admission(t *testing.T) {
 		err := s.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "1.j"}, Spec: spec})
 		checkError(t, "Job", "metadata.name: 1.j cannot be the name of the Service", err)
 	})
+}
+
+// An object whose quantities cannot be parsed would prevent the controllers from reading all others.
+func TestAdmission_RefusesQuantitiesThatCannotBeParsed(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", onlyVCJob).namespace(t, "quantities")
+	for kind, text := range map[string]string{
+		"vcjob":      `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {tasks: [{name: a, replicas: 1, template: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: QUANTITY}}}]}}}]}}`,
+		"template":   `{apiVersion: flow.volcano.sh/v1alpha1, kind: JobTemplate, spec: {tasks: [{name: a, replicas: 1, template: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: QUANTITY}}}]}}}]}}`,
+		"raycluster": `{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {template: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: QUANTITY}}}]}}}}}`,
+	} {
+		for quantity, want := range map[string]string{`"1e3"`: "", `"1e1.5"`: "cpu: Invalid value", `"1e99999999999999999999"`: "cpu: Invalid value"} {
+			o := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "QUANTITY", quantity)), &o.Object); err != nil {
+				t.Fatal(err)
+			}
+			o.SetNamespace(s.name)
+			o.SetGenerateName("q-")
+			checkError(t, kind+" with "+quantity, want, s.Create(t.Context(), o, client.DryRunAll))
+		}
+	}
 }
 
 func checkError(t *testing.T, kind, want string, err error) {

@@ -82,7 +82,7 @@ type JobSpec struct {
 	Plugins map[string][]string `json:"plugins,omitempty"`
 	// RunningEstimate is the expected duration of the Job. It has no effect.
 	// +optional
-	RunningEstimate *metav1.Duration `json:"runningEstimate,omitempty"`
+	RunningEstimate *Duration `json:"runningEstimate,omitempty"`
 	// Queue is set as a label on the Pods. The Queue object does not have to exist.
 	// +optional
 	// +kubebuilder:default=default

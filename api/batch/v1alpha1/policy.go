@@ -1,7 +1,5 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 // Event is an event of a Job that can trigger the action of a policy.
 //
 // +kubebuilder:validation:Enum=*;PodPending;PodRunning;PodFailed;PodEvicted;Unknown;TaskCompleted;TaskFailed;OutOfSync;CommandIssued;JobUpdated
@@ -80,5 +78,5 @@ type LifecyclePolicy struct {
 	// Timeout delays the action. If the Pod recovers within that time, the action is not
 	// executed. If not set, there is no delay.
 	// +optional
-	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	Timeout *Duration `json:"timeout,omitempty"`
 }

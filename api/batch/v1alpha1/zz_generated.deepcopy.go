@@ -5,8 +5,8 @@
 package v1alpha1
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -150,7 +150,7 @@ func (in *JobSpec) DeepCopyInto(out *JobSpec) {
 	}
 	if in.RunningEstimate != nil {
 		in, out := &in.RunningEstimate, &out.RunningEstimate
-		*out = new(v1.Duration)
+		*out = new(Duration)
 		**out = **in
 	}
 	if in.TTLSecondsAfterFinished != nil {
@@ -209,7 +209,7 @@ func (in *JobStatus) DeepCopyInto(out *JobStatus) {
 	}
 	if in.RunningDuration != nil {
 		in, out := &in.RunningDuration, &out.RunningDuration
-		*out = new(v1.Duration)
+		*out = new(metav1.Duration)
 		**out = **in
 	}
 	if in.ControlledResources != nil {
@@ -253,7 +253,7 @@ func (in *LifecyclePolicy) DeepCopyInto(out *LifecyclePolicy) {
 	}
 	if in.Timeout != nil {
 		in, out := &in.Timeout, &out.Timeout
-		*out = new(v1.Duration)
+		*out = new(Duration)
 		**out = **in
 	}
 }
@@ -351,7 +351,7 @@ func (in *TaskState) DeepCopyInto(out *TaskState) {
 	*out = *in
 	if in.Phase != nil {
 		in, out := &in.Phase, &out.Phase
-		*out = make(map[corev1.PodPhase]int32, len(*in))
+		*out = make(map[v1.PodPhase]int32, len(*in))
 		for key, val := range *in {
 			(*out)[key] = val
 		}
@@ -373,7 +373,7 @@ func (in *VolumeSpec) DeepCopyInto(out *VolumeSpec) {
 	*out = *in
 	if in.VolumeClaim != nil {
 		in, out := &in.VolumeClaim, &out.VolumeClaim
-		*out = new(corev1.PersistentVolumeClaimSpec)
+		*out = new(v1.PersistentVolumeClaimSpec)
 		(*in).DeepCopyInto(*out)
 	}
 }

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	batchv1alpha1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
 // The keys of labels and annotations of Jobs that a JobFlow created. Each value is
@@ -197,7 +199,7 @@ type StepRetry struct {
 	// Backoff is the delay before the first retry. It doubles with each further one, up to an
 	// hour. If not set, 10s.
 	// +optional
-	Backoff *metav1.Duration `json:"backoff,omitempty"`
+	Backoff *batchv1alpha1.Duration `json:"backoff,omitempty"`
 }
 
 // DependencyCondition is the state that a dependency must have reached.

@@ -552,7 +552,7 @@ func (in *StepRetry) DeepCopyInto(out *StepRetry) {
 	*out = *in
 	if in.Backoff != nil {
 		in, out := &in.Backoff, &out.Backoff
-		*out = new(v1.Duration)
+		*out = new(batchv1alpha1.Duration)
 		**out = **in
 	}
 }

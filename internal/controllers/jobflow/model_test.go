@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
@@ -58,7 +57,7 @@ func drawModel(t *rapid.T) *model {
 			}
 		}
 		if limit := rapid.IntRange(0, 2).Draw(t, "retries"); limit > 0 {
-			f.Retry = &flowv1.StepRetry{Limit: int32(limit), Backoff: &metav1.Duration{Duration: time.Second}}
+			f.Retry = &flowv1.StepRetry{Limit: int32(limit), Backoff: batchv1.NewDuration(time.Second)}
 		}
 		for range 3 {
 			if rapid.IntRange(0, rare).Draw(t, "fails") == 0 {

@@ -325,7 +325,7 @@ const (
 func retryBackoff(r *flowv1.StepRetry, retries int32) time.Duration {
 	d := defaultBackoff
 	if r.Backoff != nil {
-		d = r.Backoff.Duration
+		d = r.Backoff.Value()
 	}
 	for ; retries > 0 && d < maxBackoff; retries-- {
 		d *= 2

@@ -41,7 +41,7 @@ func policed(p flowv1.FailurePolicy, all ...flowv1.Flow) flowv1.JobFlowSpec {
 }
 
 func retried(f flowv1.Flow, limit int32, backoff time.Duration) flowv1.Flow {
-	f.Retry = &flowv1.StepRetry{Limit: limit, Backoff: &metav1.Duration{Duration: backoff}}
+	f.Retry = &flowv1.StepRetry{Limit: limit, Backoff: batchv1.NewDuration(backoff)}
 	return f
 }
 

@@ -38,7 +38,7 @@ func exit(code int32, action batchv1.Action) batchv1.LifecyclePolicy {
 }
 
 func after(d time.Duration, p batchv1.LifecyclePolicy) batchv1.LifecyclePolicy {
-	p.Timeout = &metav1.Duration{Duration: d}
+	p.Timeout = batchv1.NewDuration(d)
 	return p
 }
 

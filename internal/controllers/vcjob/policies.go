@@ -87,7 +87,7 @@ func (p *plan) policyActions() []policyAction {
 		}
 		a := policyAction{policyEvent: h, action: policy.Action, due: h.at}
 		if policy.Timeout != nil {
-			a.due = h.at.Add(policy.Timeout.Duration)
+			a.due = h.at.Add(policy.Timeout.Value())
 		}
 		all = append(all, a)
 	}

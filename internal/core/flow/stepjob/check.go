@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
@@ -34,8 +35,10 @@ func CheckFlow(spec *flowv1.JobFlowSpec) error {
 }
 
 func checkStep(spec *flowv1.JobFlowSpec, step *flowv1.Flow) error {
-	if r := step.Retry; r != nil && r.Backoff != nil && r.Backoff.Duration < 0 {
-		return fmt.Errorf("%s: %s is negative; use a duration such as 10s, or omit the field", fieldPath(step, "retry.backoff"), r.Backoff.Duration)
+	if r := step.Retry; r != nil && r.Backoff != nil {
+		if d, err := time.ParseDuration(string(*r.Backoff)); err != nil || d < 0 {
+			return fmt.Errorf("%s: %q is no duration, or negative; use one such as 10s, or omit the field", fieldPath(step, "retry.backoff"), *r.Backoff)
+		}
 	}
 	k := allowedReferences{params: maps.Clone(spec.Params), ancestors: sync.OnceValue(func() map[string]bool {
 		return graph.Ancestors(spec.Flows, step.Name)
