@@ -5,7 +5,8 @@
 // annotation of kubectl apply. A version that is stored somewhere stays listed, for
 // otherwise the API server refuses the CRD that replaces the older one. The patch of a flow's step
 // gets the schema of both kinds of Job less whatever fills or demands a field, so that what a user
-// has not set stays unset. And the patterns of quantities match only what can be parsed.
+// has not set stays unset. And the quantities of Pods match only what can be parsed; those of our
+// own kinds have rules with sentences of their own.
 package main
 
 import (
@@ -46,7 +47,11 @@ func main() {
 
 func finish() error {
 	for file, fields := range podSchemas {
-		if err := edit(file, func(crd object) error { trim(crd, fields); return nil }); err != nil {
+		if err := edit(file, func(crd object) error {
+			trim(crd, fields)
+			narrowQuantities(crd)
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
@@ -61,15 +66,6 @@ func finish() error {
 	}
 	for _, file := range patched {
 		if err := edit(file, func(crd object) error { return setPatch(crd, schema) }); err != nil {
-			return err
-		}
-	}
-	all, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-	if err != nil {
-		return err
-	}
-	for _, file := range all {
-		if err := edit(filepath.Base(file), func(crd object) error { narrowQuantities(crd); return nil }); err != nil {
 			return err
 		}
 	}
