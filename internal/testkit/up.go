@@ -47,6 +47,7 @@ type Up struct {
 	t             testing.TB
 	args          []string
 	acceptsLegacy bool   // and anonymous agents
+	isNew         bool   // its data directory is not filled from the template
 	uid           uint32 // 0 means the user of the test
 	cmd           *exec.Cmd
 	exited        chan error
@@ -73,6 +74,12 @@ func (u *Up) legacyFlags() []string {
 		return nil
 	}
 	return []string{"--allow-legacy-agents", "--allow-anonymous-agents", "--mqtt-address", "127.0.0.1:" + portOf(u.MQTTURL)}
+}
+
+// StartNewUp is StartUp with an empty data directory, for tests of what only a first start does.
+func StartNewUp(t testing.TB, args ...string) *Up {
+	t.Helper()
+	return startUp(t, &Up{args: args, isNew: true})
 }
 
 // StartUpAs is StartUp as another user, which requires root. 0 means the user of the test.
@@ -102,7 +109,7 @@ func startUp(t testing.TB, u *Up) *Up {
 	})
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
-	if u.uid == 0 {
+	if u.uid == 0 && !u.isNew {
 		fillDataDir(t, dir)
 	}
 	u.Start()

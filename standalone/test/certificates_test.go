@@ -22,7 +22,7 @@ import (
 // TestUp_RenewsCertificatesWithoutRestart waits until every certificate of the start has expired.
 func TestUp_RenewsCertificatesWithoutRestart(t *testing.T) {
 	t.Parallel()
-	up := testkit.StartUp(t, "--robots", "0", "--without", "console", "--cluster-certificate-duration", "1m", "--metrics-address", "127.0.0.1:0")
+	up := testkit.StartNewUp(t, "--robots", "0", "--without", "console", "--cluster-certificate-duration", "1m", "--metrics-address", "127.0.0.1:0")
 	ctx := t.Context()
 	c := clientOf(t, up) // connected before the first renewal
 	first, served := storedCertificates(t, up), servedCertificate(t, up)
