@@ -35,6 +35,7 @@ func TestVCJob_Admission(t *testing.T) {
 	}
 	zero, two, nine := int32(0), int32(2), int32(9)
 	minute, soon := batchv1.NewDuration(time.Minute), batchv1.Duration("soon")
+	longest, tooLong := batchv1.Duration("999999h9999999m999999999s"), batchv1.Duration("9999999h")
 	const failed, abort = batchv1.PodFailedEvent, batchv1.AbortJobAction
 	for _, c := range []struct {
 		name string
@@ -64,6 +65,8 @@ func TestVCJob_Admission(t *testing.T) {
 		{"pending without a timeout", policies(on(batchv1.PodPendingEvent, abort)), "a policy for PodPending needs a timeout"},
 		{"pending with a timeout", policies(batchv1.LifecyclePolicy{Event: batchv1.PodPendingEvent, Action: abort, Timeout: minute}), ""},
 		{"a timeout that is no duration", policies(batchv1.LifecyclePolicy{Event: failed, Action: abort, Timeout: &soon}), "timeout: Invalid value: \"soon\""},
+		{"the longest timeout", policies(batchv1.LifecyclePolicy{Event: failed, Action: abort, Timeout: &longest}), ""},
+		{"a timeout that overflows", policies(batchv1.LifecyclePolicy{Event: failed, Action: abort, Timeout: &tooLong}), "timeout: Invalid value: \"9999999h\""},
 		{"an estimate that is no duration", func(j *batchv1.JobSpec) { j.RunningEstimate = &soon }, "runningEstimate: Invalid value: \"soon\""},
 		{"a task's policy is validated, too", func(j *batchv1.JobSpec) {
 			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
