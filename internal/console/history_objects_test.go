@@ -63,6 +63,7 @@ func newHistoryServer(t *testing.T, gate *fakeGate) *Server {
 }
 
 func TestHistory_ListsLiveAndArchived(t *testing.T) {
+	s := newHistoryServer(t, &fakeGate{})
 	all := "task-5 job-5 task-4 job-4 task-3 job-3 task-2 job-2 task-1 job-1 task-0 job-0"
 	for _, row := range []struct{ name, query, want string }{
 		{"everything, newest first", "", all},
@@ -80,7 +81,6 @@ func TestHistory_ListsLiveAndArchived(t *testing.T) {
 		{"the end of a name", "q=-5", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := newHistoryServer(t, &fakeGate{})
 			for _, limit := range []int{1, 2, 5, 100} {
 				if got := readHistory(t, s, row.query, limit); strings.Join(got, " ") != row.want {
 					t.Errorf("in pages of %d: %q, not %q", limit, got, row.want)

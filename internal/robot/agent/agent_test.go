@@ -99,6 +99,7 @@ func awaitGoroutines(t *testing.T, most int, when string) {
 }
 
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name       string
 		script     string
@@ -651,6 +652,7 @@ func TestAgent_DropsInvalidMessages(t *testing.T) {
 }
 
 func TestAgent_WithoutWritableJournal(t *testing.T) {
+	t.Parallel()
 	t.Run("nothing starts and nothing is reported until it takes it", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool

@@ -85,6 +85,7 @@ func TestExec_ReplicaSharesTmp(t *testing.T) {
 }
 
 func TestExec_MemoryLimitReportsOOMKilled(t *testing.T) {
+	t.Parallel()
 	end, _, _ := ends(t, shell("t1", "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}",
 		needs(func(r *wire.Resources) { r.Memory = "32Mi" })))
 	if end.State != wire.ReportFailed || end.Reason != wire.ReasonOOMKilled || !strings.Contains(end.Message, "resources.memory") {
@@ -93,6 +94,7 @@ func TestExec_MemoryLimitReportsOOMKilled(t *testing.T) {
 }
 
 func TestExec_LimitsForkBomb(t *testing.T) {
+	t.Parallel()
 	end, out, dir := ends(t, shell("t1", `
 		for i in $(seq 1 5000); do sleep 600 & done 2>errors
 		echo unreachable`, func(w *wire.Task) { w.Spec.Timeout = wire.Duration(3 * time.Second) }))
@@ -103,6 +105,7 @@ func TestExec_LimitsForkBomb(t *testing.T) {
 }
 
 func TestExec_KillsChildrenThatIgnoreSIGTERM(t *testing.T) {
+	t.Parallel()
 	kill := wire.Duration(100 * time.Millisecond)
 	end, out, _ := ends(t, shell("t1", "trap '' TERM; (trap '' TERM; exec setsid sleep 600) & echo $!; while :; do wait; done", func(w *wire.Task) {
 		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(3*time.Second), &kill

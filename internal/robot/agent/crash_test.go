@@ -270,6 +270,7 @@ func TestOnStop(t *testing.T) {
 }
 
 func TestCrash_NextAgentTakesOverTasks(t *testing.T) {
+	t.Parallel()
 	s, dir := newFakeServer(t), t.TempDir()
 	killTasksAtEnd(t, dir)
 	agent := agentProcess(t, s, dir)

@@ -162,6 +162,7 @@ func TestHealth_SocketIsPrivate(t *testing.T) {
 }
 
 func TestHealth_UnhealthyWithoutWritableJournal(t *testing.T) {
+	t.Parallel()
 	s := newFakeServer(t)
 	c := withSocket(s.config(t.TempDir()))
 	var refuses atomic.Bool

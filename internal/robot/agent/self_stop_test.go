@@ -35,6 +35,7 @@ func awaitDeath(t *testing.T, pid int) {
 
 // The shim enforces the deadline while the agent is stopped. When it continues, it reports the end.
 func TestSelfStop_HoldsWhileAgentIsStopped(t *testing.T) {
+	t.Parallel()
 	s, dir := newFakeServer(t), t.TempDir()
 	agent := agentProcess(t, s, dir, "--heartbeat", "1s")
 	must(t, agent.Start())

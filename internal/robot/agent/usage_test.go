@@ -42,6 +42,7 @@ func (s *fakeServer) beatsSinceUsage(uid string) (n int) {
 const busyScript = "while sleep 0.02; do n=0; while [ $n -lt 5000 ]; do n=$((n+1)); done; done"
 
 func TestHeartbeat_CarriesUsage(t *testing.T) {
+	t.Parallel()
 	for name, bare := range map[string]bool{"as the host allows": false, "without control groups": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newFakeServer(t)
