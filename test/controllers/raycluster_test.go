@@ -532,7 +532,7 @@ func raySuspend(s *space) {
 	suspend(ptr.To(true))
 	c := s.awaitRay("c", func(c *rayv1.RayCluster) error {
 		return errors.Join(conditionIs(c, rayv1.RayClusterSuspended, "True", ""), conditionIs(c, rayv1.RayClusterSuspending, "False", ""),
-			conditionIs(c, rayv1.RayClusterProvisioned, "False", rayv1.ReasonSuspended), check(c.Status.State == rayv1.StateSuspended, "state"))
+			conditionIs(c, rayv1.RayClusterProvisioned, "False", rayv1.ReasonPodsProvisioning), check(c.Status.State == rayv1.StateSuspended, "state"))
 	})
 	if c.Status.Head.PodName != "" || c.Status.StateTransitionTimes[rayv1.StateSuspended] == nil || c.Status.AvailableWorkerReplicas != 0 {
 		s.Errorf("status %+v", c.Status)

@@ -116,7 +116,7 @@ const (
 	ReasonHeadPodRunningAndReady = "HeadPodRunningAndReady"
 	// ReasonUnknown: Kubernetes reports no reason.
 	ReasonUnknown = "Unknown"
-	// ReasonPodsProvisioning: not all Pods have been ready yet.
+	// ReasonPodsProvisioning: not all Pods have been ready yet, or the cluster is suspended.
 	ReasonPodsProvisioning = "RayClusterPodsProvisioning"
 	// ReasonAllPodRunningAndReadyFirstTime: all Pods have been ready.
 	ReasonAllPodRunningAndReadyFirstTime = "AllPodRunningAndReadyFirstTime"

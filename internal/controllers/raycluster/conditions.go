@@ -113,7 +113,6 @@ func (v *view) advanceSuspension() {
 	switch {
 	case v.hasCondition(rayv1.RayClusterSuspending):
 		if v.hasNoPods() {
-			v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonSuspended, "RayCluster has been suspended")
 			v.setCondition(rayv1.RayClusterSuspending, metav1.ConditionFalse, rayv1.RayClusterSuspending, "")
 			v.setCondition(rayv1.RayClusterSuspended, metav1.ConditionTrue, rayv1.ReasonSuspended, "")
 		}
@@ -128,17 +127,18 @@ func (v *view) advanceSuspension() {
 }
 
 // setProvisioned sets Provisioned to True once all Pods have been ready. It stays True until the
-// cluster is suspended.
+// cluster is suspended. As in KubeRay, a suspended cluster differs from one that starts by the
+// message only: users' rules match the reason.
 func (v *view) setProvisioned() {
-	if v.hasCondition(rayv1.RayClusterProvisioned) || v.hasCondition(rayv1.RayClusterSuspended) || v.hasCondition(rayv1.RayClusterSuspending) {
-		return
+	switch {
+	case v.hasCondition(rayv1.RayClusterSuspended):
+		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster has been suspended")
+	case v.hasCondition(rayv1.RayClusterProvisioned) || v.hasCondition(rayv1.RayClusterSuspending):
+	case v.areAllPodsReady():
+		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionTrue, rayv1.ReasonAllPodRunningAndReadyFirstTime, "All Ray Pods are ready for the first time")
+	default:
+		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster Pods are being provisioned for first time")
 	}
-	if v.areAllPodsReady() {
-		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionTrue, rayv1.ReasonAllPodRunningAndReadyFirstTime,
-			"All Ray Pods are ready for the first time")
-		return
-	}
-	v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster Pods are being provisioned for first time")
 }
 
 // areAllPodsReady reports whether the head and all existing workers are ready and no Pod creation is pending.

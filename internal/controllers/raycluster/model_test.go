@@ -220,6 +220,9 @@ func (m *model) write(s *rayv1.RayClusterStatus) {
 		if !reasonPattern.MatchString(c.Reason) || c.Status == "" {
 			m.t.Fatalf("the API server rejects %+v", c)
 		}
+		if !isListedCondition(c) {
+			m.t.Fatalf("no row of the table of conditions is %+v", c)
+		}
 	}
 	m.cluster.Status = *s.DeepCopy()
 }
