@@ -44,6 +44,10 @@ type Config struct {
 	rayError error
 	// file is the path of a settings file in KubeRay's format. If empty, there is none.
 	file string
+	// log is how the manager logs.
+	log logConfig
+	// ignored are settings of KubeRay's operator that were given and have no effect.
+	ignored ignoredSettings
 	// Archive is the address of the archive (archive.Open). If empty, there is none, and no
 	// deletion waits for it.
 	Archive string

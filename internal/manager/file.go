@@ -2,6 +2,7 @@ package manager
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,8 +12,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fileFlags maps fields of KubeRay's settings file to flags, in the order in which they are set.
-var fileFlags = []struct{ field, flag string }{
+// fileFlag is a field of KubeRay's settings file and the flag of the same meaning.
+type fileFlag struct{ field, flag string }
+
+// fileFlags are those that a settings file replaces, in the order in which they are set.
+var fileFlags = []fileFlag{
 	{"watchNamespace", "watch-namespace"},
 	{"reconcileConcurrency", "reconcile-concurrency"},
 	{"metricsAddr", "metrics-addr"},
@@ -22,10 +26,14 @@ var fileFlags = []struct{ field, flag string }{
 	{"leaderElectionNamespace", "leader-election-namespace"},
 	{"qps", "qps"},
 	{"burst", "burst"},
-	{"featureGates", "feature-gates"},
+	{"logStdoutEncoder", "log-stdout-encoder"},
+	{"enableBatchScheduler", "enable-batch-scheduler"},
 	{"batchScheduler", "batch-scheduler"},
 	{"enableMetrics", "enable-metrics"}, // after metricsAddr, which false overrides
 }
+
+// gatesField is a field that KubeRay does not have: there, the flag stays in effect beside a file.
+var gatesField = fileFlag{"featureGates", "feature-gates"}
 
 // completeFromFile reads the settings file, if there is one, after the command line is parsed.
 func (c *Config) completeFromFile(f *pflag.FlagSet) error {
@@ -38,7 +46,8 @@ func (c *Config) completeFromFile(f *pflag.FlagSet) error {
 	}
 	rest, err := c.Ray.Configure(text)
 	if err == nil {
-		err = setFlags(f, rest)
+		c.ignored.takeFields(rest)
+		err = errors.Join(c.resetFlags(f), setFlags(f, rest))
 	}
 	if err != nil {
 		return fmt.Errorf("--config=%s: %w", c.file, err)
@@ -46,14 +55,38 @@ func (c *Config) completeFromFile(f *pflag.FlagSet) error {
 	return nil
 }
 
-// setFlags sets the flags that are not on the command line to the values in the file. An unknown
-// field is an error; a misspelled setting would otherwise be ignored silently.
-func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
-	onCommandLine := flagsOf(f)
+// resetFlags gives the flags of fileFlags their defaults. As in KubeRay, a settings file replaces
+// them all, also those that it does not set.
+func (c *Config) resetFlags(f *pflag.FlagSet) error {
 	for _, known := range fileFlags {
+		flag := f.Lookup(known.flag)
+		if flag.Changed {
+			c.ignored.addSetting("--"+flag.Name, fileTakesFlags)
+		}
+		if err := resetFlag(flag); err != nil {
+			return fmt.Errorf("--%s: %w", flag.Name, err)
+		}
+	}
+	return nil
+}
+
+func resetFlag(flag *pflag.Flag) error {
+	if list, isList := flag.Value.(pflag.SliceValue); isList {
+		return list.Replace(nil) // Set would append
+	}
+	if strings.HasSuffix(flag.Value.Type(), "func") {
+		return nil // it holds no value: it sets another flag, or refuses
+	}
+	return flag.Value.Set(flag.DefValue)
+}
+
+// setFlags sets the flags to the values in the file. An unknown field is an error; a misspelled
+// setting would otherwise be ignored silently.
+func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
+	for _, known := range append(slices.Clone(fileFlags), gatesField) {
 		raw, isSet := file[known.field]
 		delete(file, known.field)
-		if !isSet || string(raw) == "null" || onCommandLine[f.Lookup(known.flag).Name] {
+		if !isSet || string(raw) == "null" {
 			continue
 		}
 		value, err := formatScalar(raw)
@@ -68,16 +101,6 @@ func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
 		return fmt.Errorf("unknown field %s; docs/reference/kinds/raycluster.md lists the fields", strings.Join(slices.Sorted(maps.Keys(file)), ", "))
 	}
 	return nil
-}
-
-// flagsOf returns the names of the flags that the command line sets.
-func flagsOf(f *pflag.FlagSet) map[string]bool {
-	set := map[string]bool{}
-	f.Visit(func(flag *pflag.Flag) { set[flag.Name] = true })
-	if set["metrics-bind-address"] {
-		set["enable-metrics"] = true // an alias that sets the address
-	}
-	return set
 }
 
 // formatScalar returns a JSON value in the syntax of a flag.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -34,7 +35,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Trace:      func(t *tracing.Tracer) { cfg.Tracer = t },
 		Complete:   cfg.completeFromFile,
 		Validate:   cfg.validate,
+		LogHandler: func(to io.Writer) slog.Handler { return cfg.log.newHandler(to) },
 		Add: func(mgr ctrl.Manager) error {
+			cfg.ignored.logSettings(mgr.GetLogger())
 			cfg.Webhook.RecordActions = cfg.Webhook.Address != ""
 			return AddControllers(mgr, cfg)
 		},
@@ -51,10 +54,11 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 		if err != nil || enabled {
 			return err
 		}
-		return f.Set("metrics-bind-address", "0")
+		return f.Lookup("metrics-bind-address").Value.Set("0") // not f.Set: the command line has not set that flag
 	})
 	f.StringSliceVar(&c.Namespaces, "watch-namespace", nil, "namespaces whose objects are reconciled; empty: all")
 	f.SetNormalizeFunc(otherNames)
+	c.log.addFlags(f)
 	c.addRayFlags(f, os.Getenv)
 	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission webhook for workflows over HTTPS, such as :9443; empty: none")
 	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key of the webhook, for example of cert-manager; empty: the manager issues, renews and registers its own certificate")
@@ -83,6 +87,8 @@ func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "qps"
 	case "kube-api-burst":
 		name = "burst"
+	case "zap-encoder":
+		name = "log-stdout-encoder"
 	}
 	return pflag.NormalizedName(name)
 }
@@ -111,6 +117,6 @@ func (c *Config) validate() error {
 			errs = append(errs, store.Close())
 		}
 	}
-	errs = append(errs, c.Finished.Validate(), c.Webhook.Validate(), c.rayError)
+	errs = append(errs, c.Finished.Validate(), c.Webhook.Validate(), c.log.validate(), c.rayError)
 	return errors.Join(append(errs, selection(c.Controllers).validate())...)
 }

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -23,14 +24,24 @@ func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 	c.rayError = c.ReadEnvironment(getenv)
 	c.RayGates = &gates
 	f.Func("feature-gates", "feature gates of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing", gates.Set)
-	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration, with containers, environment, annotations and labels for all Pods of RayClusters, and flags; flags on the command line take precedence")
-	f.Func("batch-scheduler", "not supported yet; must be empty", func(name string) error {
-		if name != "" {
-			return errors.New("batch schedulers are not supported yet; omit the flag, and set schedulerName in the Pod templates")
+	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration, with containers, environment, annotations and labels for all Pods of RayClusters, and flags; it takes precedence over these flags on the command line")
+	f.Func("batch-scheduler", "not supported yet; must be empty or default", func(name string) error {
+		if name != "" && name != "default" {
+			return errBatchScheduler
 		}
 		return nil
 	})
+	f.BoolFunc("enable-batch-scheduler", "not supported yet; must be false", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		if err == nil && on {
+			return errBatchScheduler
+		}
+		return err
+	})
+	c.ignored.addFlags(f)
 }
+
+var errBatchScheduler = errors.New("batch schedulers are not supported yet; omit the flag, and set schedulerName in the Pod templates")
 
 func (c Config) rayOptions() raycluster.Options {
 	return raycluster.Options{Build: *c.Ray, Gates: *c.RayGates, Tick: c.StatusTick, Namespaces: inNamespaces(c.Namespaces)}

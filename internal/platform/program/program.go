@@ -46,6 +46,8 @@ type Program struct {
 	Complete func(*pflag.FlagSet) error
 	// Validate returns an error that names the flag for each invalid value of those flags.
 	Validate func() error
+	// LogHandler returns the handler of the log, after the flags are parsed. Nil: JSON, from Info.
+	LogHandler func(io.Writer) slog.Handler
 	// Trace receives the tracer, which may be nil, before Add is called. If Trace is nil, the
 	// program makes no spans and has no flags for them.
 	Trace func(*tracing.Tracer)
@@ -126,12 +128,19 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	log := slog.New(slog.NewJSONHandler(stderr, nil))
+	log := slog.New(p.logHandler(stderr))
 	if err := p.runManager(ctx, o, log); err != nil {
 		log.Error(p.Name+" has ended", "error", err)
 		return 1
 	}
 	return 0
+}
+
+func (p Program) logHandler(to io.Writer) slog.Handler {
+	if p.LogHandler == nil {
+		return slog.NewJSONHandler(to, nil)
+	}
+	return p.LogHandler(to)
 }
 
 func (p Program) runManager(ctx context.Context, o options, log *slog.Logger) error {

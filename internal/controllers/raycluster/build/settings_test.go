@@ -41,7 +41,9 @@ func TestConfigure_RejectsOtherKinds(t *testing.T) {
 		"apiVersion: [":                               "configuration: ",
 		"apiVersion: config.ray.io/v1alpha1":          `kind "" are not supported`,
 		"headSidecarContainers: [{name: [not, it]}]":  "configuration: headSidecarContainers: ",
-		"defaultContainerEnvs: [{name: A, vaule: b}]": `configuration: defaultContainerEnvs: error unmarshaling JSON: while decoding JSON: json: unknown field "vaule"`,
+		"defaultContainerEnvs: [{name: A, vaule: b}]": `configuration: defaultContainerEnvs: json: unknown field "vaule"`,
+		"defaultPodLabels: {a: y}":                    "configuration: defaultPodLabels: found a bool where text is needed; write it in quotes",
+		"defaultContainerEnvs: [{name: A, value: 1}]": "configuration: defaultContainerEnvs: found a number where text is needed; write it in quotes",
 		"kind: Configuration\nkind: Configuration":    "already set in map",
 	} {
 		if _, err := s.Configure([]byte(file)); err == nil || !strings.Contains(err.Error(), want) {
@@ -52,8 +54,8 @@ func TestConfigure_RejectsOtherKinds(t *testing.T) {
 
 func TestConfigure_ReturnsOtherFields(t *testing.T) {
 	s := DefaultSettings()
-	rest, err := s.Configure([]byte("apiVersion: config.ray.io/v1alpha1\nkind: Configuration\nqps: 7\ndefaultPodLabels: {a: b}"))
-	if err != nil || len(rest) != 1 || string(rest["qps"]) != "7" || s.Labels["a"] != "b" {
+	rest, err := s.Configure([]byte("apiVersion: config.ray.io/v1alpha1\nkind: Configuration\nqps: 7\ndefaultPodLabels: {a: b, c: 'y'}"))
+	if err != nil || len(rest) != 1 || string(rest["qps"]) != "7" || s.Labels["a"] != "b" || s.Labels["c"] != "y" {
 		t.Errorf("rest %s, labels %v, %v", rest, s.Labels, err)
 	}
 }
