@@ -101,6 +101,9 @@ func TestRayCluster_Admission(t *testing.T) {
 			var stored rayv1.RayCluster
 			s.must(s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "stored"}, &stored))
 			stored.Spec, stored.Annotations = c.Cluster.Spec, c.Cluster.Annotations
+			if c.OnlyOnCreate {
+				c.Want = ""
+			}
 			checkError(t, "edit", c.Want, s.Update(t.Context(), &stored, client.DryRunAll))
 		})
 	}
@@ -116,6 +119,7 @@ func TestRayCluster_Admission(t *testing.T) {
 	t.Run("the schema", func(t *testing.T) { s.in(t).schema() })
 	t.Run("managedBy", func(t *testing.T) { s.in(t).managedBy() })
 	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
+	t.Run("a group is suspended beside an autoscaler", func(t *testing.T) { s.in(t).suspendsScaledGroup() })
 }
 
 // schema tests the defaults and the validation of the CRD.
@@ -171,23 +175,56 @@ func (s *rays) managedBy() {
 	plain := s.cluster("unmanaged")
 	s.must(s.Create(s.Context(), plain))
 	c.Spec.ManagedBy = &ours
-	checkError(s.T, "changed", "managedBy cannot change; create another RayCluster", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	const fixed = "managedBy cannot change; create another RayCluster"
+	checkError(s.T, "changed", fixed, s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
 	c.Spec.ManagedBy = nil
-	checkError(s.T, "removed", "managedBy cannot be set or removed later", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	checkError(s.T, "removed", fixed, s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
 	plain.Spec.ManagedBy = &kueue
-	checkError(s.T, "set", "managedBy cannot be set or removed later", s.Update(s.Context(), plain, client.DryRunAll))
+	checkError(s.T, "set", fixed, s.Update(s.Context(), plain.DeepCopy(), client.DryRunAll))
+	plain.Spec.ManagedBy = &ours
+	checkError(s.T, "the default is added", "", s.Update(s.Context(), plain))
+	plain.Spec.ManagedBy = nil
+	checkError(s.T, "the default is removed", "", s.Update(s.Context(), plain))
+}
+
+// collectWarnings returns the warnings of the API server about what do sends.
+func (s *rays) collectWarnings(do func(client.Client) error) []string {
+	s.Helper()
+	recorder := &warningRecorder{}
+	recorded := rest.CopyConfig(s.config)
+	recorded.WarningHandler = recorder
+	s.must(do(s.client(recorded)))
+	return recorder.list()
+}
+
+// hasWarning reports whether a warning contains text.
+func hasWarning(warnings []string, text string) bool {
+	return slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, text) })
+}
+
+// suspendsScaledGroup updates a cluster as KubeRay lets its users.
+func (s *rays) suspendsScaledGroup() {
+	c := s.cluster("scaled", 1)
+	c.Spec.EnableInTreeAutoscaling = new(bool)
+	*c.Spec.EnableInTreeAutoscaling = true
+	s.must(s.Create(s.Context(), c))
+	c.Spec.WorkerGroupSpecs[0].Suspend = new(bool)
+	*c.Spec.WorkerGroupSpecs[0].Suspend = true
+	if got := s.collectWarnings(func(as client.Client) error { return as.Update(s.Context(), c) }); !hasWarning(got, "spec.workerGroupSpecs[g].suspend: has no effect, because the autoscaler would create the Pods again") {
+		s.Errorf("suspended: no warning, only %v", got)
+	}
+	c.Labels = map[string]string{"seen": "yes"}
+	if got := s.collectWarnings(func(as client.Client) error { return as.Update(s.Context(), c) }); len(got) > 0 {
+		s.Errorf("labeled: %v", got)
+	}
 }
 
 // scheduler is a batch scheduler: it is named by a label, and there is none.
 func (s *rays) scheduler() {
-	warnings := &warningRecorder{}
-	recorded := rest.CopyConfig(s.config)
-	recorded.WarningHandler = warnings
 	c := s.cluster("scheduled")
 	c.Labels = map[string]string{"ray.io/scheduler-name": "volcano"}
-	s.must(s.client(recorded).Create(s.Context(), c, client.DryRunAll))
-	if !slices.ContainsFunc(warnings.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not supported yet") }) {
-		s.Errorf("no warning, only %v", warnings.list())
+	if got := s.collectWarnings(func(as client.Client) error { return as.Create(s.Context(), c, client.DryRunAll) }); !hasWarning(got, "batch schedulers are not supported yet") {
+		s.Errorf("no warning, only %v", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -114,6 +115,7 @@ var rayBasics = []rayCase{
 	{"suspend and resume", raySuspend},
 	{"a suspension that has begun is completed", raySuspendAtomic},
 	{"a worker group is suspended alone", raySuspendGroup},
+	{"a worker group is suspended beside an autoscaler: a warning, and nothing changes", raySuspendScaledGroup},
 	{"Recreate on a new image, not on replicas, tolerations and gates", rayRecreate},
 	{"without a strategy an edit leaves the Pods", rayNoUpgrade},
 	{"a head of another version is adopted", rayTakeover},
@@ -598,6 +600,26 @@ func raySuspendGroup(s *space) {
 	s.refusedOr(&rayv1.RayCluster{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: rayv1.RayClusterSpec{
 		HeadGroupSpec: rayv1.HeadGroupSpec{Template: rayTemplate()}, WorkerGroupSpecs: []rayv1.WorkerGroupSpec{g}, EnableInTreeAutoscaling: ptr.To(true),
 	}}, build.InvalidSpec, "suspend")
+}
+
+// raySuspendScaledGroup suspends a group beside an autoscaler by an edit, which admission accepts: a warning, and
+// neither Pods nor status change.
+func raySuspendScaledGroup(s *space) {
+	s.kubelet()
+	s.ray("c", func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }, rayGroup("g", 1))
+	s.rayReady("c")
+	s.rayRests("c")
+	pods := podNames(s.rayNodes("c", ""))
+	before := s.awaitRay("c", func(*rayv1.RayCluster) error { return nil }).Status
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Suspend = ptr.To(true) })
+	s.awaitRayEvent(build.InvalidSpec, "spec.workerGroupSpecs[g].suspend")
+	s.rayRests("c")
+	after := s.awaitRay("c", func(*rayv1.RayCluster) error { return nil }).Status
+	if now := podNames(s.rayNodes("c", "")); !slices.Equal(now, pods) || !equality.Semantic.DeepEqual(after, before) {
+		s.Errorf("Pods %v, then %v; status %+v, then %+v", pods, now, before, after)
+	}
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Suspend = nil })
+	s.rayReady("c")
 }
 
 func upgrade(kind rayv1.UpgradeType) func(*rayv1.RayCluster) {

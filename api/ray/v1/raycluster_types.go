@@ -56,7 +56,7 @@ type RayClusterList struct {
 
 // RayClusterSpec defines the Pods of a cluster and their Services.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.managedBy) == has(oldSelf.managedBy)",message="managedBy cannot be set or removed later; create another RayCluster"
+// +kubebuilder:validation:XValidation:rule="(has(self.managedBy) ? self.managedBy : 'ray.io/kuberay-operator') == (has(oldSelf.managedBy) ? oldSelf.managedBy : 'ray.io/kuberay-operator')",message="managedBy cannot change; create another RayCluster. Only ray.io/kuberay-operator, the default, can be added or removed"
 type RayClusterSpec struct {
 	// HeadGroupSpec defines the head Pod.
 	HeadGroupSpec HeadGroupSpec `json:"headGroupSpec"`
@@ -72,10 +72,9 @@ type RayClusterSpec struct {
 	// removing it does not.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
-	// ManagedBy is the controller that manages the cluster. If not set, this controller. It cannot
-	// change.
+	// ManagedBy is the controller that manages the cluster. If not set, this controller, which is
+	// ray.io/kuberay-operator. It cannot change to another controller.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="managedBy cannot change; create another RayCluster"
 	// +kubebuilder:validation:XValidation:rule="self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",message="managedBy must be ray.io/kuberay-operator (this controller) or kueue.x-k8s.io/multikueue"
 	ManagedBy *string `json:"managedBy,omitempty"`
 	// EnableInTreeAutoscaling runs Ray's autoscaler in the head Pod. The autoscaler then sets the

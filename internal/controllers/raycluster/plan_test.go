@@ -227,6 +227,21 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Admission lets an update suspend a group beside an autoscaler. As in KubeRay, a warning is all that
+// follows, even if the Pods have failed.
+func TestPlan_KeepsPodsOfAGroupSuspendedBesideAnAutoscaler(t *testing.T) {
+	w := Input{Cluster: testCluster(testGroup("g", 2, 1)), Pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1, failed)}}
+	w.Cluster.Spec.EnableInTreeAutoscaling, w.Cluster.Spec.WorkerGroupSpecs[0].Suspend = ptr.To(true), ptr.To(true)
+	s := Plan(t0, testOptions(), w)
+	if len(s.Rejections) != 1 || s.Rejections[0].Reason != build.InvalidSpec || !strings.Contains(s.Rejections[0].Message, "spec.workerGroupSpecs[g].suspend") {
+		t.Errorf("rejections %v", s.Rejections)
+	}
+	s.Rejections = nil
+	if got := fmt.Sprintf("%+v", s); got != fmt.Sprintf("%+v", Actions{}) {
+		t.Errorf("actions %s", got)
+	}
+}
+
 // A label value and the name of a group may both have 63 characters.
 func TestPlan_LongGroupNamesGiveValidLabels(t *testing.T) {
 	for n := 50; n <= 63; n++ {

@@ -1,7 +1,9 @@
 package build
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -26,6 +28,27 @@ func autoscalerVersion(c *rayv1.RayCluster) rayv1.AutoscalerVersion {
 		return *o.Version
 	}
 	return ""
+}
+
+// autoscalerVariable returns the values of the head's variable that selects the version in Ray, in
+// lower case. There is one for each time that it is set; a value from elsewhere is empty.
+func autoscalerVariable(c *rayv1.RayCluster) (values []string) {
+	containers := c.Spec.HeadGroupSpec.Template.Spec.Containers
+	if len(containers) == 0 {
+		return nil
+	}
+	for _, e := range containers[0].Env {
+		if e.Name == rayv1.EnvAutoscalerV2 {
+			values = append(values, strings.ToLower(e.Value))
+		}
+	}
+	return values
+}
+
+// usesAutoscalerV2 reports whether the autoscaler has version v2, by the spec or by the variable.
+func usesAutoscalerV2(c *rayv1.RayCluster) bool {
+	return autoscalerVersion(c) == rayv1.AutoscalerV2 ||
+		hasAutoscaler(c) && slices.ContainsFunc(autoscalerVariable(c), func(v string) bool { return v == "1" || v == "true" })
 }
 
 // addAutoscalerVersion sets the variable that selects the autoscaler version in Ray.

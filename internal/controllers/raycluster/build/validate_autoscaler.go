@@ -1,6 +1,8 @@
 package build
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
@@ -12,9 +14,10 @@ func (f *findings) checkAutoscaler(c *rayv1.RayCluster) {
 		o = &rayv1.AutoscalerOptions{}
 	}
 	head := &c.Spec.HeadGroupSpec.Template
-	env := len(head.Spec.Containers) > 0 && hasEnv(head.Spec.Containers[0].Env, rayv1.EnvAutoscalerV2)
-	f.addIf(env && !hasAutoscaler(c), "spec.headGroupSpec.template: %s is set, but there is no autoscaler; remove it, or set spec.enableInTreeAutoscaling", rayv1.EnvAutoscalerV2)
-	f.addIf(env && hasAutoscaler(c) && o.Version != nil, "spec.headGroupSpec.template: %s and spec.autoscalerOptions.version are both set; remove the variable", rayv1.EnvAutoscalerV2)
+	variable := autoscalerVariable(c)
+	isOn := slices.ContainsFunc(variable, func(v string) bool { return v != "0" && v != "false" })
+	f.addIf(isOn && !hasAutoscaler(c), "spec.headGroupSpec.template: %s is set, but there is no autoscaler; remove it, or set spec.enableInTreeAutoscaling", rayv1.EnvAutoscalerV2)
+	f.addIf(len(variable) > 0 && hasAutoscaler(c) && o.Version != nil, "spec.headGroupSpec.template: %s and spec.autoscalerOptions.version are both set; remove the variable", rayv1.EnvAutoscalerV2)
 	f.addIf(hasEnv(o.Env, rayv1.EnvAutoscalerCommand), "spec.autoscalerOptions.env: %s is set by the controller to its own start command; choose another name", rayv1.EnvAutoscalerCommand)
 	f.addIf(derefOr(o.IdleTimeoutSeconds, 0) < 0, "spec.autoscalerOptions.idleTimeoutSeconds: %d is negative; use 0 or more", derefOr(o.IdleTimeoutSeconds, 0))
 	f.restartPolicy(c, head, "spec.headGroupSpec")
@@ -47,10 +50,11 @@ func FindWarnings(c *rayv1.RayCluster) []Invalid {
 	return f.all
 }
 
-// checkScaledGroup checks a group that the autoscaler scales.
+// checkScaledGroup checks a group that the autoscaler scales. Admission lets an update suspend one,
+// as KubeRay does: the cluster then stays as it is.
 func (f *findings) checkScaledGroup(c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, at string) {
 	f.addIf(hasAutoscaler(c) && g.Suspend != nil && *g.Suspend, "%s.suspend: the autoscaler would create the Pods again; disable spec.enableInTreeAutoscaling, or omit suspend", at)
-	v2 := autoscalerVersion(c) == rayv1.AutoscalerV2
+	v2 := usesAutoscalerV2(c)
 	if idle := g.IdleTimeoutSeconds; idle != nil {
 		f.addIf(*idle < 0, "%s.idleTimeoutSeconds: %d is negative; use 0 or more", at, *idle)
 		f.addIf(!v2, "%s.idleTimeoutSeconds: only supported by autoscaler v2; set spec.enableInTreeAutoscaling and spec.autoscalerOptions.version: v2, or omit it", at)

@@ -18,6 +18,8 @@ type Case struct {
 	Name    string
 	Want    string
 	Cluster *rayv1.RayCluster
+	// OnlyOnCreate is set if admission accepts the cluster as an update.
+	OnlyOnCreate bool
 }
 
 //go:embed cases.yaml
@@ -25,15 +27,16 @@ var cases []byte
 
 // row is a Case in the file: the differences to a plain cluster.
 type row struct {
-	Name     string         `json:"name"`
-	Want     string         `json:"want"`
-	Metadata map[string]any `json:"metadata"`
-	Spec     map[string]any `json:"spec"`
-	Head     map[string]any `json:"head"`     // spec.headGroupSpec
-	HeadRay  map[string]any `json:"headRay"`  // its first container
-	Group    map[string]any `json:"group"`    // the worker group
-	HeadPod  map[string]any `json:"headPod"`  // the spec of the head's template
-	GroupPod map[string]any `json:"groupPod"` // the spec of the workers' template
+	Name         string         `json:"name"`
+	Want         string         `json:"want"`
+	OnlyOnCreate bool           `json:"onlyOnCreate"`
+	Metadata     map[string]any `json:"metadata"`
+	Spec         map[string]any `json:"spec"`
+	Head         map[string]any `json:"head"`     // spec.headGroupSpec
+	HeadRay      map[string]any `json:"headRay"`  // its first container
+	Group        map[string]any `json:"group"`    // the worker group
+	HeadPod      map[string]any `json:"headPod"`  // the spec of the head's template
+	GroupPod     map[string]any `json:"groupPod"` // the spec of the workers' template
 }
 
 // Cases returns all cases.
@@ -48,7 +51,7 @@ func Cases() ([]Case, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", rows[i].Name, err)
 		}
-		all = append(all, Case{Name: rows[i].Name, Want: rows[i].Want, Cluster: c})
+		all = append(all, Case{Name: rows[i].Name, Want: rows[i].Want, Cluster: c, OnlyOnCreate: rows[i].OnlyOnCreate})
 	}
 	return all, nil
 }
