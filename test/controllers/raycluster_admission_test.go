@@ -234,6 +234,43 @@ func TestRayCluster_PolicyAndDefinition(t *testing.T) {
 	config := testkit.StartAPIServer(t)
 	t.Run("a cluster that was stored before there was a policy can be changed and deleted", func(t *testing.T) { adoptsACluster(t, newRays(t, config)) })
 	t.Run("kubectl apply takes the definition", func(t *testing.T) { appliesTheDefinition(t, newRays(t, config)) })
+	t.Run("kinds that only KubeRay's operator reconciles get a warning", func(t *testing.T) { newRays(t, config).otherKinds() })
+}
+
+// otherKinds creates an object of each kind of KubeRay that has no controller here.
+func (s *rays) otherKinds() {
+	for plural, kind := range map[string]string{"rayjobs": "RayJob", "rayservices": "RayService", "raycronjobs": "RayCronJob"} {
+		s.must(s.Create(s.Context(), rayDefinition(plural, kind)))
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion("ray.io/v1")
+		o.SetKind(kind)
+		o.SetNamespace("default")
+		o.SetName("other")
+		want := "K8s4r runs no controller for " + kind + "; KubeRay's operator must"
+		s.await(kind+" is served", func() bool { return s.Create(s.Context(), o.DeepCopy(), client.DryRunAll) == nil })
+		if got := s.collectWarnings(func(as client.Client) error { return as.Create(s.Context(), o) }); !hasWarning(got, want) {
+			s.Errorf("%s: created with the warnings %v", kind, got)
+		}
+		o.SetLabels(map[string]string{"seen": "yes"})
+		if got := s.collectWarnings(func(as client.Client) error { return as.Update(s.Context(), o) }); len(got) > 0 {
+			s.Errorf("%s: labeled with the warnings %v", kind, got)
+		}
+	}
+}
+
+// rayDefinition returns the definition of a kind of KubeRay, with any fields.
+func rayDefinition(plural, kind string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": plural + ".ray.io"},
+		"spec": map[string]any{
+			"group": "ray.io", "scope": "Namespaced", "names": map[string]any{"plural": plural, "kind": kind},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			}},
+		},
+	}}
 }
 
 func adoptsACluster(t *testing.T, s *rays) {
