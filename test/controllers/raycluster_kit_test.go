@@ -179,6 +179,9 @@ func (s *space) rayNodes(cluster, group string) []corev1.Pod {
 	}
 	var list corev1.PodList
 	s.must(s.List(s.Context(), &list, client.InNamespace(s.name), of))
+	if group != "" { // the Pod that cleans up Redis has the labels of a head, but for the node type
+		list.Items = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Labels[rayv1.LabelNodeType] == rayv1.NodeTypeRedisCleanup })
+	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return list.Items
 }

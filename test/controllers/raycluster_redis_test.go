@@ -9,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -53,6 +54,23 @@ func (s *space) rayGone(name string) {
 			return nil
 		}
 		return fmt.Errorf("get: %w, it is %+v", err, c.ObjectMeta)
+	})
+}
+
+// checkCleanupPod waits for the Pod of the Redis cleanup. The head's Service must not select it, although the Pod has
+// the other labels of a head.
+func (s *space) checkCleanupPod(cluster string) {
+	s.Helper()
+	var svc corev1.Service
+	s.must(s.Get(s.Context(), s.key(cluster+"-head-svc"), &svc))
+	testkit.EventuallyNoError(s, waitTimeout, "clean-up of "+cluster, func() error {
+		for _, p := range s.rayNodes(cluster, "") {
+			is := p.Labels[rayv1.LabelNodeType] == rayv1.NodeTypeRedisCleanup && p.Labels[rayv1.LabelGroup] == rayv1.HeadGroup && p.Labels[rayv1.LabelIdentifier] == cluster+"-head"
+			if ray := p.Spec.Containers[0]; is && !labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) {
+				return check(envOf(ray, rayv1.EnvRedisConnectRetries) == "120" && envOf(ray, rayv1.EnvRedisConnectWait) == "500", "environment %+v", ray.Env)
+			}
+		}
+		return fmt.Errorf("there is none")
 	})
 }
 
@@ -104,6 +122,7 @@ func rayRedis(s *space) {
 	if len(s.rayNodes("c", "g")) > 0 {
 		s.Error("workers are left")
 	}
+	s.checkCleanupPod("c")
 	s.cleanupEnds("c", corev1.PodSucceeded)
 	s.rayGone("c")
 }

@@ -119,6 +119,10 @@ const (
 	EnvAuthToken          = "RAY_AUTH_TOKEN"
 	EnvAuthTokenPath      = "RAY_AUTH_TOKEN_PATH"
 	EnvEnableK8sTokenAuth = "RAY_ENABLE_K8S_TOKEN_AUTH"
+
+	// The number of attempts to connect to Redis, and the time between two.
+	EnvRedisConnectRetries = "RAY_redis_db_connect_retries"
+	EnvRedisConnectWait    = "RAY_redis_db_connect_wait_milliseconds"
 )
 
 // KeyAuthToken is the key of the token in its Secret.

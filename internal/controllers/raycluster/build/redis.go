@@ -99,11 +99,11 @@ func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	if !NeedsRedisCleanup(s, c) || len(c.Spec.HeadGroupSpec.Template.Spec.Containers) == 0 {
 		return nil
 	}
-	labels := ofCluster(c)
-	labels[rayv1.LabelNodeType] = rayv1.NodeTypeRedisCleanup
 	head := HeadPod(s, c)
+	labels := head.Labels // but not the node type: the head's Service must not select the Job's Pod
+	labels[rayv1.LabelNodeType] = rayv1.NodeTypeRedisCleanup
+	annotations := cleanupAnnotations(head.Annotations)
 	spec := head.Spec
-	spec.InitContainers = nil
 	spec.Containers = spec.Containers[:1]
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	ray := &spec.Containers[0]
@@ -111,18 +111,32 @@ func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	ray.LivenessProbe, ray.ReadinessProbe, ray.StartupProbe = nil, nil, nil
 	ray.Ports = nil
 	ray.Resources = fixedResources("200m", "256Mi")
+	// Redis may start at the same time, for example after a failure of the machine: a minute.
+	e := environment{&ray.Env}
+	e.addVariable(rayv1.EnvRedisConnectRetries, "120")
+	e.addVariable(rayv1.EnvRedisConnectWait, "500")
 	none, limit := int32(0), int64(300)
+	meta := ownedMeta(c, RedisCleanupJobName(c), labels)
+	meta.Annotations = annotations
 	return &batchv1.Job{
-		ObjectMeta: ownedMeta(c, RedisCleanupJobName(c), labels),
+		ObjectMeta: meta,
 		Spec: batchv1.JobSpec{
 			BackoffLimit:          &none,
 			ActiveDeadlineSeconds: &limit,
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: maps.Clone(c.Spec.HeadGroupSpec.Template.Annotations)},
+				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)},
 				Spec:       spec,
 			},
 		},
 	}
+}
+
+// cleanupAnnotations returns the annotations of a head without those that say of which spec a head is.
+func cleanupAnnotations(head map[string]string) map[string]string {
+	for _, ofHeads := range []string{rayv1.AnnotationTemplateHash, rayv1.AnnotationSharedHash, rayv1.AnnotationRecreateHash, rayv1.AnnotationVersion} {
+		delete(head, ofHeads)
+	}
+	return head
 }
 
 // fixedResources returns resources with equal requests and limits.
