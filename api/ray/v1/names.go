@@ -64,8 +64,8 @@ const (
 	// AnnotationSharedHash is the hash of the settings that head and workers must share. If it
 	// differs, a rolling update starts with the head. Heads only. Not in KubeRay.
 	AnnotationSharedHash = "ray.k8s4r.io/shared-hash"
-	// AnnotationRefilled counts the replacements of each slot of a cluster, as JSON such as
-	// {"workers/3":2}. Pod names are derived from it. Not in KubeRay.
+	// AnnotationRefilled is how often each group got new Pod names for replacements, as JSON such as
+	// {"workers":2}. Not in KubeRay.
 	AnnotationRefilled = "ray.k8s4r.io/refilled"
 	// AnnotationOverwriteCommand, if true, keeps the command of the Ray container unchanged.
 	AnnotationOverwriteCommand = "ray.io/overwrite-container-cmd"

@@ -130,6 +130,10 @@ const (
 	ReasonFailedCreateHeadPod   = "FailedCreateHeadPod"
 	ReasonFailedDeleteWorkerPod = "FailedDeleteWorkerPod"
 	ReasonFailedCreateWorkerPod = "FailedCreateWorkerPod"
+	// ReasonFailedUpdateRayCluster: the metadata of the RayCluster cannot be written. Not in KubeRay.
+	ReasonFailedUpdateRayCluster = "FailedUpdateRayCluster"
+	// ReasonFailedUpdatePod: a Pod of another controller cannot be adopted. Not in KubeRay.
+	ReasonFailedUpdatePod = "FailedUpdatePod"
 	// ReasonPodLimitExceeded: the spec has more Pods than a cluster may have, so none is created or
 	// deleted. A reason of ReplicaFailure that KubeRay does not have.
 	ReasonPodLimitExceeded = "PodLimitExceeded"

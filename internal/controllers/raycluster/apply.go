@@ -40,13 +40,13 @@ func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) erro
 	if s.Forget {
 		c.expect.ForgetOwner(w.Cluster.UID)
 	}
-	errs := []error{c.restampPods(ctx, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
+	errs := []error{c.restampPods(ctx, w.Cluster, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
 	if errors.Join(errs...) == nil {
 		for _, e := range s.Events {
 			c.recordEvent(w.Cluster, e)
 		}
 	}
-	errs = append(errs, c.writeRefilled(ctx, w.Cluster, s.Refilled), c.createPods(ctx, w, s.Create), c.createJob(ctx, w.Cluster, s.Job))
+	errs = append(errs, c.createMissing(ctx, w, s), c.createJob(ctx, w.Cluster, s.Job))
 	if err := errors.Join(errs...); err != nil || s.RemoveFinalizer == "" {
 		return err
 	}
@@ -82,15 +82,22 @@ func (c *Controller) patchMetadata(ctx context.Context, cluster *rayv1.RayCluste
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("patch metadata of raycluster %s: %w", cluster.Name, err)
+		return c.reportWrite(cluster, ReasonFailedUpdateCluster, rayv1.ReasonFailedUpdateRayCluster, fmt.Errorf("patch metadata of raycluster %s: %w", cluster.Name, err))
 	}
 	c.expect.RecordWrite(o.UID, o.ResourceVersion)
 	cluster.ResourceVersion = o.ResourceVersion // for the writes that follow
 	return nil
 }
 
+// reportWrite records a failed write as an event, and returns it with the reason that it gives the
+// condition ReplicaFailure.
+func (c *Controller) reportWrite(cluster *rayv1.RayCluster, event, condition string, err error) error {
+	c.recordWarning(cluster, event, actionUpdate, "%s", err)
+	return &failure{condition, err}
+}
+
 // restampPods writes the annotations of Pods that are adopted from another controller version.
-func (c *Controller) restampPods(ctx context.Context, all []Restamp) error {
+func (c *Controller) restampPods(ctx context.Context, cluster *rayv1.RayCluster, all []Restamp) error {
 	return forEachParallel(ctx, all, func(ctx context.Context, r Restamp) error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.Pod.UID, "annotations": r.Annotations}})
 		if err != nil {
@@ -99,7 +106,7 @@ func (c *Controller) restampPods(ctx context.Context, all []Restamp) error {
 		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Pod.Namespace, Name: r.Pod.Name}}
 		err = c.Patch(ctx, o, client.RawPatch("application/merge-patch+json", patch))
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("adopt pod %s: %w", r.Pod.Name, err)
+			return c.reportWrite(cluster, ReasonFailedUpdatePod, rayv1.ReasonFailedUpdatePod, fmt.Errorf("adopt pod %s: %w", r.Pod.Name, err))
 		}
 		return nil
 	})
@@ -182,6 +189,9 @@ func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.Ra
 	status.LastUpdateTime = &at
 	cluster.Status = *status
 	written, err := c.expect.UpdateStatus(ctx, c, cluster)
+	if err != nil {
+		c.recordWarning(cluster, ReasonFailedUpdateCluster, actionUpdate, "%s", err)
+	}
 	if written {
 		c.updateMemory(cluster, func(m *memory) { m.lastStatus = now })
 	}

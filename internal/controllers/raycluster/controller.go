@@ -44,11 +44,11 @@ type Controller struct {
 	Concurrency int
 
 	// own is the cache of the objects that carry the labels of RayClusters.
-	own     client.Reader
-	expect  *kit.Expectations
-	memory  *kit.ObjectMemory[memory]
-	peer    *kit.PeerOperator
-	started time.Time
+	own      client.Reader
+	expect   *kit.Expectations
+	memory   *kit.ObjectMemory[memory]
+	peer     *kit.PeerOperator
+	takeover takeover
 }
 
 // newPeerOperator returns the peer operator that this controller yields to.
@@ -63,7 +63,6 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Options = c.Options.withDefaults()
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.memory = kit.NewObjectMemory(newMemory)
-	c.started = c.Now()
 	own, err := ownCache(mgr, c.Options.Namespaces)
 	if err != nil {
 		return err
@@ -83,7 +82,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 // Reconcile observes one cluster, plans and applies the actions, and writes the status.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	now := c.Now()
-	if until, err := c.peer.YieldUntil(ctx, now); err != nil || until.After(now) {
+	if until, err := c.yieldToPeer(ctx, now); err != nil || until.After(now) {
 		return kit.RequeueAt(until, now), err
 	}
 	w, err := c.observeCluster(ctx, req.NamespacedName)
@@ -106,7 +105,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		retry = nil
 		kit.SetEarliest(&steps.RequeueAt, now.Add(unwatchedRequeueInterval))
 	}
-	if steps.AddFinalizer != "" || steps.RemoveFinalizer != "" || w.Cluster.DeletionTimestamp != nil {
+	if steps.AddFinalizer != "" && failed == nil || steps.RemoveFinalizer != "" || w.Cluster.DeletionTimestamp != nil {
 		return kit.RequeueAt(steps.RequeueAt, now), retry
 	}
 	c.reportRayNotFound(w)
@@ -118,6 +117,17 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return kit.RequeueAt(steps.RequeueAt, now), nil
+}
+
+// yieldToPeer returns when to check again whether KubeRay's operator runs. A time that is not after
+// now means that it does not run.
+func (c *Controller) yieldToPeer(ctx context.Context, now time.Time) (time.Time, error) {
+	until, err := c.peer.YieldUntil(ctx, now)
+	if err == nil && until.After(now) {
+		c.takeover.recordPeer(until)
+	}
+	c.takeover.recordReconcile(now)
+	return until, err
 }
 
 // isUnmanaged reports whether spec.managedBy names another controller. Plan then returns no

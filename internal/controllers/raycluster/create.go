@@ -17,15 +17,21 @@ import (
 // largestBatch is the most Pods that are created before their results are checked.
 const largestBatch = 64
 
+// createMissing creates the missing Pods and writes the generations of those that come next. It does
+// neither while the cache may lack Pods that exist.
+func (c *Controller) createMissing(ctx context.Context, w *Input, s Actions) error {
+	if len(s.Create) == 0 && s.Generations == nil {
+		return nil
+	}
+	if current, err := c.isCacheCurrent(ctx, w); err != nil || !current {
+		return err
+	}
+	return errors.Join(c.writeGenerations(ctx, w.Cluster, s.Generations), c.createPods(ctx, w, s.Create))
+}
+
 // createPods creates Pods in batches of 1, 2, 4 … and stops after the first batch with an error, so
 // that an exhausted quota is hit by few requests.
 func (c *Controller) createPods(ctx context.Context, w *Input, pods []*corev1.Pod) error {
-	if len(pods) == 0 {
-		return nil
-	}
-	if seen, err := c.isCacheCurrent(ctx, w); err != nil || !seen {
-		return err
-	}
 	all := pods
 	defer func() { c.recordCreatedPods(w.Cluster, all) }()
 	for size := 1; len(pods) > 0; size = min(2*size, largestBatch) {

@@ -54,7 +54,9 @@ func (c *Controller) unbindForeignRole(ctx context.Context, cluster *rayv1.RayCl
 func (c *Controller) deleteRoleBinding(ctx context.Context, cluster *rayv1.RayCluster, binding *rbacv1.RoleBinding) error {
 	err := c.Delete(ctx, binding, client.Preconditions{UID: &binding.UID})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete rolebinding %s: %w", binding.Name, err)
+		err = fmt.Errorf("delete rolebinding %s: %w", binding.Name, err)
+		c.recordWarning(cluster, "FailedToDeleteRoleBinding", actionDelete, "%s", err)
+		return err
 	}
 	c.updateMemory(cluster, func(m *memory) { delete(m.ensured, objectKey(kindOf(binding), binding.Name)) })
 	return nil

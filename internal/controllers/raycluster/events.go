@@ -19,6 +19,12 @@ const (
 	ReasonFailedDeleteGroup  = "FailedToDeleteWorkerPodCollection"
 	ReasonFailedCreateHead   = "FailedToCreateHeadPod"
 	ReasonFailedCreateWorker = "FailedToCreateWorkerPod"
+	// ReasonFailedUpdateCluster is the reason if the metadata or the status of the RayCluster cannot be
+	// written. KubeRay has no such reason.
+	ReasonFailedUpdateCluster = "FailedToUpdateRayCluster"
+	// ReasonFailedUpdatePod is the reason if a Pod of another controller cannot be adopted. KubeRay has
+	// no such reason.
+	ReasonFailedUpdatePod = "FailedToUpdatePod"
 	// ReasonRayNotFound is the reason if a head cannot start because its image or machine has no Ray.
 	// KubeRay has no such reason.
 	ReasonRayNotFound = "RayNotFound"

@@ -23,10 +23,9 @@ type Input struct {
 	Deleting map[types.UID]bool
 	// MissingNodes holds the nodes of terminating Pods that no longer exist.
 	MissingNodes map[string]bool
-	// Refilled is how often each slot was refilled, from the cluster's annotation. Pod names depend
-	// on it.
-	Refilled map[slot]int
-	// PastNames holds the names of the Pods that each slot has had since its last refill.
+	// Generations are the generations of Pod names by group, from the cluster's annotation.
+	Generations map[string]int
+	// PastNames holds the names of the Pods that each slot has had in the generation of its group.
 	PastNames map[slot]map[string]bool
 	// Retries counts the failed Pods of each slot.
 	Retries map[slot]int
@@ -59,8 +58,8 @@ type Actions struct {
 	Restamp []Restamp
 	// Delete are the Pods to delete, heads after the others.
 	Delete []Deletion
-	// Refilled are the refill counts to write. If nil, they are unchanged.
-	Refilled map[slot]int
+	// Generations are the generations of Pod names to write. If nil, they are unchanged.
+	Generations map[string]int
 	// Create are the Pods to create, in this order.
 	Create []*corev1.Pod
 	// Job is the Redis cleanup Job to create. If nil, none is.

@@ -22,19 +22,18 @@ type memory struct {
 	takenNames map[string]bool
 	// ensured records, by kind and name, which object was ensured and when.
 	ensured map[string]ensured
-	// readBack is set once the cache has shown all Pods that an earlier instance of the controller
-	// created.
-	readBack bool
+	// readBack is when the cache last had all Pods that the API server has.
+	readBack time.Time
 	// lastMessages holds the last recorded message for each reason.
 	lastMessages map[string]string
 	// accountFoundAt is when the user's service account was last found.
 	accountFoundAt time.Time
 }
 
-// slotNames holds the Pod names that a slot has had since its refill count became refilled.
+// slotNames holds the Pod names that a slot has had in a generation of its group.
 type slotNames struct {
-	refilled int
-	names    map[string]bool
+	generation int
+	names      map[string]bool
 }
 
 type ensured struct {
@@ -50,12 +49,12 @@ func newMemory() memory {
 }
 
 // recordPods adds the names of the Pods to the slots that they occupy.
-func (m *memory) recordPods(pods []*corev1.Pod, refilled map[slot]int) {
+func (m *memory) recordPods(pods []*corev1.Pod, generations map[string]int) {
 	for _, pod := range pods {
 		s := slotOf(pod)
 		was, ok := m.pastNames[s]
-		if !ok || was.refilled != refilled[s] {
-			was = slotNames{refilled[s], map[string]bool{}}
+		if !ok || was.generation != generations[s.group] {
+			was = slotNames{generations[s.group], map[string]bool{}}
 			m.pastNames[s] = was
 		}
 		was.names[pod.Name] = true
@@ -66,7 +65,7 @@ func (m *memory) recordPods(pods []*corev1.Pod, refilled map[slot]int) {
 func (m *memory) fillInput(w *Input) {
 	w.PastNames = make(map[slot]map[string]bool, len(m.pastNames))
 	for s, was := range m.pastNames {
-		if was.refilled == w.Refilled[s] {
+		if was.generation == w.Generations[s.group] {
 			w.PastNames[s] = maps.Clone(was.names)
 		}
 	}

@@ -3,6 +3,7 @@ package raycluster
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +36,17 @@ type model struct {
 	// The controller's memory.
 	memory   memory
 	creating map[string]types.UID // Pods that the cache may not show
-	flying   *corev1.Pod          // the create in flight when the controller crashed, or nil
-	late     map[string]int       // by group: workers created that way, after another controller had taken over
+	flights  []flight
+	delay    int            // of the next flight
+	late     map[string]int // by group: workers created that way, after another controller had taken over
 	deleting map[types.UID]bool
+}
+
+// flight is a create that was in flight when the controller crashed. It arrives after some more
+// passes of the next controller.
+type flight struct {
+	pod    *corev1.Pod
+	passes int
 }
 
 type fataler interface {
@@ -93,8 +102,8 @@ func (m *model) observeInput(lag int) Input {
 	}
 	maps.DeleteFunc(m.deleting, func(uid types.UID, _ bool) bool { return !m.everShows(uid) })
 	maps.Copy(w.Deleting, m.deleting)
-	w.Refilled = refilledOf(w.Cluster)
-	m.memory.recordPods(w.Pods, w.Refilled)
+	w.Generations = generationsOf(w.Cluster)
+	m.memory.recordPods(w.Pods, w.Generations)
 	m.memory.fillInput(&w)
 	return w
 }
@@ -133,21 +142,33 @@ func (m *model) reconcileOnce(lag, diesAfter int) bool {
 	for _, act := range acts {
 		act.do()
 	}
-	m.deliverCreate()
+	m.deliverCreates(1)
 	m.snapshot()
 	if dies {
-		m.flying = last
+		if last != nil {
+			m.flights = append(m.flights, flight{last, m.delay})
+		}
 		m.restart()
 	}
 	return len(acts) > 0
 }
 
-// deliverCreate applies the create that was in flight when the controller crashed. The next
-// controller is running already.
-func (m *model) deliverCreate() {
-	pod := m.flying
-	m.flying = nil
-	if pod == nil || m.pods[pod.Name] != nil {
+// deliverCreates applies the creates in flight that arrive within so many passes. Another controller
+// is running already.
+func (m *model) deliverCreates(passes int) {
+	all := m.flights
+	m.flights = nil
+	for _, f := range all {
+		if f.passes -= passes; f.passes < 0 {
+			m.deliverCreate(f.pod)
+		} else {
+			m.flights = append(m.flights, f)
+		}
+	}
+}
+
+func (m *model) deliverCreate(pod *corev1.Pod) {
+	if m.pods[pod.Name] != nil {
 		return
 	}
 	for _, other := range m.podsOfGroup(pod.Labels[rayv1.LabelGroup]) {
@@ -183,12 +204,12 @@ func (m *model) acts(w Input, s Actions) []act {
 	for _, d := range s.Delete {
 		acts = append(acts, act{do: func() { m.deletedByUs(d) }})
 	}
-	if s.Refilled != nil {
-		acts = append(acts, act{do: func() {
-			m.cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatRefilled(s.Refilled)}
-		}})
-	}
-	if m.shown(w) {
+	if (s.Generations != nil || len(s.Create) > 0) && m.shown(w) {
+		if s.Generations != nil {
+			acts = append(acts, act{do: func() {
+				m.cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatGenerations(s.Generations)}
+			}})
+		}
 		for _, pod := range s.Create {
 			acts = append(acts, act{do: func() { m.create(pod) }, creates: pod})
 		}
@@ -202,7 +223,7 @@ func (m *model) acts(w Input, s Actions) []act {
 
 // shown is the controller's check of its cache before its first create.
 func (m *model) shown(w Input) bool {
-	if m.memory.readBack {
+	if !m.memory.readBack.IsZero() {
 		return true
 	}
 	for _, pod := range m.pods {
@@ -211,7 +232,7 @@ func (m *model) shown(w Input) bool {
 			return false
 		}
 	}
-	m.memory.readBack = true
+	m.memory.readBack = m.now
 	return true
 }
 
@@ -269,6 +290,7 @@ func (m *model) create(pod *corev1.Pod) {
 
 func (m *model) put(pod *corev1.Pod) *corev1.Pod {
 	made := pod.DeepCopy()
+	m.flights = slices.DeleteFunc(m.flights, func(f flight) bool { return f.pod.Name == pod.Name }) // AlreadyExists
 	m.serial++
 	made.UID, made.CreationTimestamp = types.UID(fmt.Sprint(m.serial)), metav1.NewTime(m.now)
 	made.Status.Phase = corev1.PodPending
@@ -362,8 +384,10 @@ func rayPort(pod *corev1.Pod) string {
 	return ""
 }
 
-// edit changes the spec as a user or an autoscaler might.
+// edit changes the spec as a user or an autoscaler might, once all creates have arrived: a request
+// takes less time.
 func (m *model) edit(t *rapid.T) {
+	m.deliverCreates(math.MaxInt)
 	spec := &m.cluster.Spec
 	g := &spec.WorkerGroupSpecs[rapid.IntRange(0, len(spec.WorkerGroupSpecs)-1).Draw(t, "group")]
 	switch rapid.SampledFrom([]string{"replicas", "replicas", "choose", "suspend", "suspend group", "image", "head image", "strategy", "groups", "hosts", "port", "no head image"}).Draw(t, "edit") {
@@ -450,6 +474,7 @@ func TestPlan_ConvergesAfterAnySequence(t *testing.T) {
 			case what == "look":
 				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
 			case what == "die":
+				m.delay = rapid.IntRange(0, 1).Draw(t, "delay")
 				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), rapid.IntRange(0, 4).Draw(t, "writes"))
 			case what == "edit":
 				m.edit(t)

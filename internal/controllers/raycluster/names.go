@@ -15,11 +15,11 @@ const suffixLength = 5
 // nameSuffix returns a suffix derived from the identity of a Pod or replica. A repeated create uses
 // the same name and gets AlreadyExists, even if the cache is stale or the controller has restarted.
 //
-// refilled is how often the slot was refilled: a replacement needs a new name, because Ray
-// identifies nodes by it. salt is increased to avoid names that are taken.
-func nameSuffix(cluster types.UID, s slot, host, refilled, salt int) string {
+// generation is that of the group: a replacement needs a new name, because Ray identifies nodes by
+// it. salt is increased to avoid names that are taken.
+func nameSuffix(cluster types.UID, s slot, host, generation, salt int) string {
 	h := fnv.New64a()
-	for _, part := range []string{string(cluster), s.group, strconv.Itoa(s.index), strconv.Itoa(host), strconv.Itoa(refilled), strconv.Itoa(salt)} {
+	for _, part := range []string{string(cluster), s.group, strconv.Itoa(s.index), strconv.Itoa(host), strconv.Itoa(generation), strconv.Itoa(salt)} {
 		h.Write([]byte(part))
 		h.Write([]byte{0})
 	}

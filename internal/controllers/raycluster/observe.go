@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,8 +66,8 @@ func (c *Controller) readPods(ctx context.Context, w *Input) error {
 	}
 	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	w.Creating, w.Deleting = c.expect.PendingCreates(uid), c.expect.PendingDeletes(uid)
-	w.Refilled = refilledOf(w.Cluster)
-	c.updateMemory(w.Cluster, func(m *memory) { m.recordPods(w.Pods, w.Refilled); m.fillInput(w) })
+	w.Generations = generationsOf(w.Cluster)
+	c.updateMemory(w.Cluster, func(m *memory) { m.recordPods(w.Pods, w.Generations); m.fillInput(w) })
 	return c.readMissingNodes(ctx, w)
 }
 
@@ -168,15 +169,16 @@ func newToken() string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// isCacheCurrent reports whether the cache has the current cluster and all of its Pods. After a
-// restart the cache may have been filled from a lagging API server; Pods that an earlier instance
-// created would then be created twice.
+// isCacheCurrent reports whether the cache has the current cluster and all of its Pods. It asks the
+// API server once after each takeover from another controller: a cache may have been filled from a
+// lagging API server, and Pods that the other one created would be created twice.
 func (c *Controller) isCacheCurrent(ctx context.Context, w *Input) (bool, error) {
-	done := w.Cluster.CreationTimestamp.After(c.started)
-	c.updateMemory(w.Cluster, func(m *memory) { done = done || m.readBack })
-	if done {
+	var readBack time.Time
+	c.updateMemory(w.Cluster, func(m *memory) { readBack = m.readBack })
+	if c.takeover.isSolePodCreator(w.Cluster, readBack) {
 		return true, nil
 	}
+	now := c.Now()
 	is := &metav1.PartialObjectMetadata{}
 	is.SetGroupVersionKind(rayv1.GroupVersion.WithKind("RayCluster"))
 	err := c.Live.Get(ctx, client.ObjectKeyFromObject(w.Cluster), is)
@@ -199,6 +201,6 @@ func (c *Controller) isCacheCurrent(ctx context.Context, w *Input) (bool, error)
 			return false, nil
 		}
 	}
-	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = true })
+	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = now })
 	return true, nil
 }

@@ -73,7 +73,7 @@ func (p *plan) createHead() {
 	pod := build.HeadPod(&p.opts.Build, p.c)
 	if pod.Name == "" {
 		if pod.Name = p.freePodName(pod.GenerateName, headSlot, 0); p.wasNameUsed(headSlot, pod.Name) {
-			p.refillSlot(headSlot)
+			p.raiseGeneration(rayv1.HeadGroup)
 			return
 		}
 	} else if p.isNameTaken(pod.Name) {
@@ -86,7 +86,17 @@ func (p *plan) createHead() {
 }
 
 // isNameTaken reports whether an observed Pod has this name.
-func (p *plan) isNameTaken(name string) bool { return p.index.names[name] }
+func (p *plan) isNameTaken(name string) bool {
+	_, taken := p.index.names[name]
+	return taken
+}
+
+// isNameTakenElsewhere reports whether an observed Pod of another slot has this name. Among 10,000
+// Pods some derived names are equal.
+func (p *plan) isNameTakenElsewhere(name string, s slot) bool {
+	holder, taken := p.index.names[name]
+	return taken && holder != s
+}
 
 func (p *plan) createPod(pod *corev1.Pod) {
 	p.batch.Add(pod)
@@ -95,11 +105,12 @@ func (p *plan) createPod(pod *corev1.Pod) {
 	p.out.Create = append(p.out.Create, pod)
 }
 
-// freePodName returns the first derived name that is neither planned nor taken by another owner.
+// freePodName returns the first derived name that is neither planned nor taken by another slot or
+// owner.
 func (p *plan) freePodName(prefix string, s slot, host int) string {
 	for salt := 0; ; salt++ {
-		name := prefix + nameSuffix(p.c.UID, s, host, p.Refilled[s], salt)
-		if !p.plannedNames[name] && !p.Taken[name] {
+		name := prefix + nameSuffix(p.c.UID, s, host, p.Generations[s.group], salt)
+		if !p.plannedNames[name] && !p.Taken[name] && !p.isNameTakenElsewhere(name, s) {
 			return name
 		}
 	}

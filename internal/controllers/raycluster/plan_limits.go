@@ -71,16 +71,16 @@ func describeGroupExcess(g *rayv1.WorkerGroupSpec) string {
 
 // podIndex finds Pods without searching all of them for each group or name.
 type podIndex struct {
-	names   map[string]bool
+	names   map[string]slot
 	workers map[string][]*corev1.Pod // by group, in the order of the Pods
 	// templateHashes holds the current hash of each group that was needed.
 	templateHashes map[string]string
 }
 
 func newPodIndex(pods []*corev1.Pod) podIndex {
-	all := podIndex{names: make(map[string]bool, len(pods)), workers: map[string][]*corev1.Pod{}, templateHashes: map[string]string{}}
+	all := podIndex{names: make(map[string]slot, len(pods)), workers: map[string][]*corev1.Pod{}, templateHashes: map[string]string{}}
 	for _, pod := range pods {
-		all.names[pod.Name] = true
+		all.names[pod.Name] = slotOf(pod)
 		if group := pod.Labels[rayv1.LabelGroup]; !isHead(pod) {
 			all.workers[group] = append(all.workers[group], pod)
 		}

@@ -332,7 +332,7 @@ func TestPlan_DerivesPodNames(t *testing.T) {
 	}
 	for name, f := range map[string]func(*Input){
 		"another cluster of that name": func(w *Input) { w.Cluster.UID = "v" },
-		"refilled slots":               func(w *Input) { w.Refilled = map[slot]int{headSlot: 1, {"g", 0}: 1, {"h", 0}: 2} },
+		"other generations":            func(w *Input) { w.Generations = map[string]int{rayv1.HeadGroup: 1, "g": 1, "h": 2} },
 		"names of another owner": func(w *Input) {
 			w.Taken = map[string]bool{}
 			for _, name := range strings.Fields(first) {
@@ -348,30 +348,56 @@ func TestPlan_DerivesPodNames(t *testing.T) {
 	}
 }
 
-// After a crash, the next controller must find the name that was about to be used.
-func TestPlan_RefillsSlotAfterCountIsWritten(t *testing.T) {
-	w := Input{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 2, 1))}
+// The generation of a group is raised once for all missing Pods, and only if none of them can be
+// created without: after a crash, the next controller must find the names that were about to be used.
+func TestPlan_RaisesGenerationOfGroup(t *testing.T) {
+	w := Input{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 2, 1)), Generations: map[string]int{"h": 4, "removed": 9}}
 	first := Plan(t0, testOptions(), w).Create
 	w.PastNames = map[slot]map[string]bool{headSlot: {first[0].Name: true}, {"h", 1}: {first[3].Name: true}}
-	w.Refilled = map[slot]int{{"h", 1}: 4, {"was", 0}: 9}
-	w.PastNames[slot{"h", 1}] = map[string]bool{Plan(t0, testOptions(), w).Create[2].Name: true}
 	s := Plan(t0, testOptions(), w)
 	if got := names(s.Create); got != names(first[1:3]) {
-		t.Errorf("created %s, want the Pods of new slots: %s", got, names(first[1:3]))
+		t.Errorf("created %s, want the Pods with unused names: %s", got, names(first[1:3]))
 	}
-	if got, want := formatRefilled(s.Refilled), `{"h/1":5,"headgroup/0":1}`; got != want {
+	if got, want := formatGenerations(s.Generations), `{"h":4,"headgroup":1}`; got != want {
 		t.Errorf("annotation is %s, want %s", got, want)
 	}
-	w.Cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatRefilled(s.Refilled)}
-	w.Refilled, w.PastNames = refilledOf(w.Cluster), nil
-	if s = Plan(t0, testOptions(), w); len(s.Create) != 4 || s.Refilled != nil {
-		t.Errorf("next plan creates %s and writes %v", names(s.Create), s.Refilled)
+	w.PastNames[slot{"h", 0}] = map[string]bool{first[2].Name: true}
+	s = Plan(t0, testOptions(), w)
+	if got, want := formatGenerations(s.Generations), `{"h":5,"headgroup":1}`; got != want {
+		t.Errorf("annotation is %s, want %s", got, want)
 	}
-	for _, text := range []string{"", "no JSON", `{"g":1,"/1":1,"g/x":2,"g/1":-1}`} {
-		w.Cluster.Annotations[rayv1.AnnotationRefilled] = text
-		if got := refilledOf(w.Cluster); len(got) > 0 {
-			t.Errorf("refilledOf(%q) = %v, want none", text, got)
+	w.Generations, w.PastNames = s.Generations, nil
+	if s = Plan(t0, testOptions(), w); len(s.Create) != 4 || s.Generations != nil {
+		t.Errorf("next plan creates %s and writes %v", names(s.Create), s.Generations)
+	}
+}
+
+// Earlier versions counted each slot. The highest count of a group has names that none of its slots
+// had before, except those that a Pod has.
+func TestGenerationsOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "null", "no JSON": "null", `{"g":1,"h":2}`: `{"g":1,"h":2}`,
+		`{"g/0":3,"g/17":1,"headgroup/0":2}`:        `{"g":3,"headgroup":2}`,
+		`{"/1":1,"g":0,"h":-1,"i":1000000001,"":7}`: `{}`,
+	} {
+		c := testCluster()
+		c.Annotations = map[string]string{rayv1.AnnotationRefilled: text}
+		if got := formatGenerations(generationsOf(c)); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// Of 10,000 derived names some are equal. The second of two equal names gets another one, the same in
+// a plan of both Pods as in a later one.
+func TestPlan_EqualNamesOfTwoSlots(t *testing.T) {
+	w := Input{Cluster: testCluster(testGroup("g", 2, 1)), Pods: []*corev1.Pod{head()}}
+	all := Plan(t0, testOptions(), w).Create
+	all[0].Name = all[1].Name // as if the suffixes were equal
+	w.Pods = append(w.Pods, all[0])
+	s := Plan(t0, testOptions(), w)
+	if len(s.Create) != 1 || s.Create[0].Name == all[1].Name || s.Generations != nil {
+		t.Errorf("created %s, generations %v", names(s.Create), s.Generations)
 	}
 }
 
@@ -392,7 +418,6 @@ func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
 		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory),
 	}
 	w := Input{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
-	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = true })
 	err := c.createPods(t.Context(), &w, Plan(t0, testOptions(), w).Create)
 	if replicaFailureReason(err) != rayv1.ReasonFailedCreateWorkerPod || tried.Load() != 1+2+4 {
 		t.Errorf("%d requests, %v", tried.Load(), err)

@@ -170,7 +170,9 @@ func (p *plan) scaleGroup(g *rayv1.WorkerGroupSpec, units []unit) {
 	}
 }
 
-// addUnits creates n units, each at the lowest free index, up to the batch of the plan.
+// addUnits creates n units, each at the lowest free index, up to the batch of the plan. The generation
+// of the group is raised only when no missing unit can be created without: otherwise a create of an
+// earlier controller could arrive beside one of the new generation in its slot.
 func (p *plan) addUnits(g *rayv1.WorkerGroupSpec, units []unit, n int) {
 	used := map[int]bool{}
 	for _, u := range units {
@@ -182,37 +184,45 @@ func (p *plan) addUnits(g *rayv1.WorkerGroupSpec, units []unit, n int) {
 		return
 	}
 	template := build.NewWorkerTemplate(&p.opts.Build, p.c, g)
+	created := false
 	for index := 0; n > 0 && !p.batch.IsFull(); index++ {
 		if used[index] {
 			continue
 		}
 		n--
-		p.createUnit(g, template, index)
+		if p.createUnit(g, template, index) {
+			created = true
+		}
+	}
+	if !created {
+		p.raiseGeneration(g.GroupName)
 	}
 }
 
-// createUnit creates a Pod, or all Pods of a multi-host replica.
-func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, template *build.WorkerTemplate, index int) {
+// createUnit creates a Pod, or all Pods of a multi-host replica. It reports false, and creates none,
+// if one of them needs a name of the next generation.
+func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, template *build.WorkerTemplate, index int) bool {
 	s := slot{g.GroupName, index}
 	r := build.Replica{Index: index}
 	hosts := 1
 	if p.isMultiHost(g) {
 		hosts = int(g.NumOfHosts)
-		r.Name = build.ReplicaName(g, nameSuffix(p.c.UID, s, -1, p.Refilled[s], 0))
+		r.Name = build.ReplicaName(g, nameSuffix(p.c.UID, s, -1, p.Generations[s.group], 0))
 	}
-	pods := make([]*corev1.Pod, hosts)
+	names := make([]string, hosts)
+	for host := range names {
+		name := p.freePodName(build.WorkerNamePrefix(p.c, g), s, host)
+		if p.wasNameUsed(s, name) {
+			return false
+		}
+		p.plannedNames[name], names[host] = true, name
+	}
 	for r.Host = range hosts {
 		pod := template.Pod(r)
-		if pod.Name, pod.GenerateName = p.freePodName(pod.GenerateName, s, r.Host), ""; p.wasNameUsed(s, pod.Name) {
-			p.refillSlot(s)
-			return
-		}
-		p.plannedNames[pod.Name] = true
-		pods[r.Host] = pod
-	}
-	for _, pod := range pods {
+		pod.Name, pod.GenerateName = names[r.Host], ""
 		p.createPod(pod)
 	}
+	return true
 }
 
 // removeUnits deletes n units, unless the autoscaler chooses them.
