@@ -27,6 +27,7 @@ var (
 	small   = flag.Int("small", 300, "clusters of 1 + 3 in the first measurement")
 	large   = flag.Int("large", 1000, "clusters of 1 + 3 in the second")
 	wide    = flag.Int("wide", 500, "workers of the one cluster in the third")
+	resumed = flag.Int("resume", 0, "instead of the measurements: workers of one cluster that is suspended, resumed, scaled and recreated")
 )
 
 func main() {
@@ -60,6 +61,10 @@ func runBenchmark(t testing.TB) {
 	load := loadAverage()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	s := &bench{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
+	if *resumed > 0 {
+		printResult(t, s.changeLargeCluster(*resumed))
+		return
+	}
 
 	before := s.rawRate("raw-before", *rawPods)
 	runs := []run{
@@ -73,13 +78,18 @@ func runBenchmark(t testing.TB) {
 	fmt.Printf("raw rate of creating Pods: %.0f/s before, %.0f/s after\n\n", before, after)
 	printRuns(runs)
 	printWrites(runs)
-	if err := json.NewEncoder(os.Stdout).Encode(result{
+	printResult(t, result{
 		AllPodsS300: runs[0].allPods.Seconds(), AllReadyS300: runs[0].allReady.Seconds(),
 		AllReadyS1000: runs[1].allReady.Seconds(), AllReadyS1x500: runs[2].allReady.Seconds(),
 		CPUMsPerCluster300: runs[0].cpuMs(), CPUMsPerCluster1000: runs[1].cpuMs(),
 		RSSMB1000: runs[1].rssMB, WritesPerCluster: runs[1].perCluster(runs[1].allWrites()),
 		RawPodsPerS: (before + after) / 2, LoadAverageAtTheStart: load,
-	}); err != nil {
+	})
+}
+
+// printResult prints the result as one line of JSON.
+func printResult(t testing.TB, r any) {
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
 		t.Fatal(err)
 	}
 }
