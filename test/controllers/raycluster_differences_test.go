@@ -29,6 +29,7 @@ var rayDifferences = []rayCase{
 	{"the Pods of a removed group are deleted, with an event", rayRemovedGroup},
 	{"a large cluster does not delay a small one", rayLarge},
 	{"a Pod whose node was deleted is replaced", rayLostNode},
+	{"a Pod that terminates is replaced when its node is deleted", rayDeletedNode},
 	{"a Pod past its grace period is replaced", rayPastGrace},
 	{"the state follows the Pods, and the resources follow the desired number", rayStateFollowsPods},
 	{"workersToDelete affects no other cluster and no other group", rayForeignPods},
@@ -90,6 +91,26 @@ func rayLostNode(s *space) {
 	s.bound(&lost, "nowhere")
 	s.must(s.Delete(s.Context(), &lost))
 	s.awaitNodes("c", "g", 1, func(p *corev1.Pod) bool { return p.Name != lost.Name })
+}
+
+// rayDeletedNode deletes the node of a Pod that would terminate for an hour. Nothing but the node
+// changes then.
+func rayDeletedNode(s *space) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "soon-deleted"}}
+	s.must(s.Create(s.Context(), node))
+	g := rayGroup("g", 1)
+	g.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3600)
+	s.ray("c", nil, g)
+	lost := s.awaitNodes("c", "g", 1)[0]
+	s.bound(&lost, node.Name)
+	s.must(s.Delete(s.Context(), &lost))
+	s.rayRests("c")
+	if n := len(s.rayNodes("c", "g")); n != 1 {
+		s.Errorf("%d Pods while the node exists", n)
+	}
+	s.must(s.Delete(s.Context(), node))
+	s.awaitNodes("c", "g", 1, func(p *corev1.Pod) bool { return p.Name != lost.Name })
+	s.must(s.Delete(s.Context(), &lost, client.GracePeriodSeconds(0)))
 }
 
 func rayPastGrace(s *space) {

@@ -47,8 +47,10 @@ func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache
 	if err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
-	if err := own.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, indexPods, byCluster); err != nil {
-		return nil, fmt.Errorf("index %s: %w", indexPods, err)
+	for name, values := range map[string]client.IndexerFunc{indexPods: byCluster, indexNodes: byNode} {
+		if err := own.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, name, values); err != nil {
+			return nil, fmt.Errorf("index %s: %w", name, err)
+		}
 	}
 	return own.GetCache(), mgr.Add(own)
 }

@@ -75,6 +75,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Pod{}, c.onPod())).
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Service{}, c.onObject("Service"))).
 		WatchesRawSource(source.Kind[client.Object](own, &batchv1.Job{}, c.onObject("Job"))).
+		WatchesRawSource(source.Kind[client.Object](own, newNodeMetadata(), c.onNode())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }

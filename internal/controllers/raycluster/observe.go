@@ -80,8 +80,7 @@ func (c *Controller) readMissingNodes(ctx context.Context, w *Input) error {
 			continue
 		}
 		known[name] = true
-		node := &metav1.PartialObjectMetadata{}
-		node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		node := newNodeMetadata()
 		err := c.own.Get(ctx, client.ObjectKey{Name: name}, node)
 		if apierrors.IsNotFound(err) { // or it is newer than the cache, and the Pod still runs there
 			err = c.Live.Get(ctx, client.ObjectKey{Name: name}, node)

@@ -25,7 +25,7 @@ type instantCluster struct {
 	memory  memory
 	serial  int
 	seen    map[usedName]bool
-	writes  int             // of the annotation
+	writes  int // of the annotation
 }
 
 // usedName is a name that a Pod in a slot has had. Pods of different slots may have had the same.

@@ -164,7 +164,6 @@ func (v *view) setState() {
 
 // decideState returns the state and the first reason that keeps the cluster from being ready.
 func (v *view) decideState() (state rayv1.ClusterState, reason string) {
-	desired := int(v.status.DesiredWorkerReplicas)
 	switch {
 	case v.isSuspending():
 		if v.hasNoPods() {
@@ -177,27 +176,50 @@ func (v *view) decideState() (state rayv1.ClusterState, reason string) {
 		return "", v.steps.Problem
 	case v.headPod() == nil:
 		return "", "the head Pod is not created yet"
-	case !isReady(v.headPod()):
+	case !isServing(v.headPod()):
 		return "", describeUnreadyPod("the head Pod", v.headPod())
-	case len(v.workers) > desired:
-		return "", fmt.Sprintf("there are %d worker Pods, but only %d are desired", len(v.workers), desired)
 	}
-	good := 0
+	desired, good := int(v.status.DesiredWorkerReplicas), v.countDesiredServing()
+	if good == desired {
+		return rayv1.StateReady, ""
+	}
+	reason = fmt.Sprintf("%d of %d worker Pods are ready", good, desired)
+	if bad := v.worstWorker(); bad != nil && describePodProblem(bad) != "" {
+		reason += "; " + describeUnreadyPod("worker Pod "+bad.Name, bad)
+	}
+	return "", reason
+}
+
+// isServing reports whether a Pod is ready and is not being deleted.
+func isServing(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && isReady(pod) }
+
+// countDesiredServing returns the number of serving workers without the surplus ones of each group.
+func (v *view) countDesiredServing() int {
+	serving := map[string]int{}
+	for _, pod := range v.workers {
+		if isServing(pod) {
+			serving[pod.Labels[rayv1.LabelGroup]]++
+		}
+	}
+	n := 0
+	for i := range v.c.Spec.WorkerGroupSpecs {
+		g := &v.c.Spec.WorkerGroupSpecs[i]
+		_, pods := build.DesiredReplicas(g)
+		n += min(serving[g.GroupName], int(pods))
+	}
+	return n
+}
+
+// worstWorker returns a worker that is not serving, preferably one whose problem is known. Nil if
+// there is none.
+func (v *view) worstWorker() *corev1.Pod {
 	var bad *corev1.Pod
 	for _, pod := range v.workers {
-		if isReady(pod) {
-			good++
-		} else if bad == nil || describePodProblem(bad) == "" {
+		if !isServing(pod) && (bad == nil || describePodProblem(bad) == "") {
 			bad = pod
 		}
 	}
-	switch {
-	case len(v.workers) == desired && good == desired:
-		return rayv1.StateReady, ""
-	case bad != nil && describePodProblem(bad) != "":
-		return "", fmt.Sprintf("%d of %d worker Pods are ready; %s", good, desired, describeUnreadyPod("worker Pod "+bad.Name, bad))
-	}
-	return "", fmt.Sprintf("%d of %d worker Pods are ready", good, desired)
+	return bad
 }
 
 // describeUnreadyPod returns why a Pod is not ready. name is the subject of the message.

@@ -3,9 +3,11 @@ package raycluster
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -13,6 +15,9 @@ import (
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
+
+// indexNodes is the cache index of Pods by the node that they run on.
+const indexNodes = "raycluster.pods.node"
 
 // queue is the work queue of clusters.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -23,6 +28,13 @@ func clusterOf(o client.Object) string { return o.GetLabels()[rayv1.LabelCluster
 func byCluster(o client.Object) []string {
 	if name := clusterOf(o); name != "" {
 		return []string{name}
+	}
+	return nil
+}
+
+func byNode(o client.Object) []string {
+	if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}
 	}
 	return nil
 }
@@ -61,4 +73,26 @@ func (c *Controller) onObject(kind string) handler.EventHandler {
 			wakeCluster(e.Object, q)
 		},
 	}
+}
+
+// newNodeMetadata returns an empty Node of which only the metadata is read.
+func newNodeMetadata() *metav1.PartialObjectMetadata {
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	return node
+}
+
+// onNode returns a handler that requeues the clusters with Pods on a deleted node: the end of those
+// Pods can no longer be reported.
+func (c *Controller) onNode() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+		var list corev1.PodList
+		err := c.own.List(ctx, &list, client.MatchingFields{indexNodes: e.Object.GetName()}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "List the Pods of a deleted node", "node", e.Object.GetName())
+		}
+		for i := range list.Items {
+			wakeCluster(&list.Items[i], q)
+		}
+	}}
 }
