@@ -313,7 +313,7 @@ func rayMoreServices(s *space) {
 	}, g)
 	rayExists(s, "c-serve-svc", &corev1.Service{})
 	svc := rayExists(s, "c-headless", &corev1.Service{})
-	if svc.Spec.ClusterIP != corev1.ClusterIPNone || svc.Labels[rayv1.LabelHeadlessService] != "c-headless" {
+	if svc.Spec.ClusterIP != corev1.ClusterIPNone || svc.Labels[rayv1.LabelHeadlessService] != "c" {
 		s.Errorf("%+v", svc)
 	}
 }
@@ -328,10 +328,11 @@ func rayAutoscaler(s *space) {
 	if worker.Spec.RestartPolicy != corev1.RestartPolicyNever || strings.Contains(worker.Spec.Containers[0].Args[0], "no-monitor") {
 		s.Errorf("worker %+v", worker.Spec)
 	}
-	for what, c := range map[string]corev1.Container{"head": head.Spec.Containers[0], "worker": worker.Spec.Containers[0]} {
-		if got := envOf(c, rayv1.EnvAutoscalerV2); got != "true" {
-			s.Errorf("the %s has %s=%q", what, rayv1.EnvAutoscalerV2, got)
-		}
+	if got := envOf(head.Spec.Containers[0], rayv1.EnvAutoscalerV2); got != "true" {
+		s.Errorf("the head has %s=%q", rayv1.EnvAutoscalerV2, got)
+	}
+	if got := envOf(worker.Spec.Containers[0], rayv1.EnvAutoscalerV2); got != "" {
+		s.Errorf("the worker has %s=%q", rayv1.EnvAutoscalerV2, got)
 	}
 	if head.Spec.ServiceAccountName != "c" || head.Spec.RestartPolicy != corev1.RestartPolicyNever || len(head.Spec.Containers) != 2 {
 		s.Errorf("head %+v", head.Spec)
@@ -588,7 +589,7 @@ func raySuspendGroup(s *space) {
 	head := s.awaitHead("c").Name
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Suspend = ptr.To(true) })
 	s.awaitNodes("c", "a", 0)
-	s.awaitRayEvent(raycluster.ReasonDeletedPod, "worker group a")
+	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "worker group a")
 	s.awaitRay("c", func(c *rayv1.RayCluster) error {
 		return check(c.Status.State == rayv1.StateReady && c.Status.DesiredWorkerReplicas == 1 && c.Status.MaxWorkerReplicas == 100, "counts")
 	})

@@ -12,7 +12,8 @@ const (
 	LabelGroup = "ray.io/group"
 	// LabelIdentifier is the name of the cluster and the node type.
 	LabelIdentifier = "ray.io/identifier"
-	// LabelServe is true on Pods of a RayService that serve requests.
+	// LabelServe is true on Pods of a RayService that serve requests. On the Service of Ray Serve it
+	// names the Service.
 	LabelServe = "ray.io/serve"
 	// LabelReplicaName is the name of the replica, if replicas have several Pods.
 	LabelReplicaName = "ray.io/worker-group-replica-name"
@@ -20,13 +21,13 @@ const (
 	LabelReplicaIndex = "ray.io/worker-group-replica-index"
 	// LabelHostIndex is the index of the Pod in its replica, from 0.
 	LabelHostIndex = "ray.io/replica-host-index"
-	// LabelHeadlessService is the name of the headless Service of the workers, on that Service.
+	// LabelHeadlessService is the name of the cluster, on the headless Service of the workers.
 	LabelHeadlessService = "ray.io/headless-worker-svc"
 	// LabelAppName and LabelCreatedBy are recommended labels of Kubernetes.
 	LabelAppName   = "app.kubernetes.io/name"
 	LabelCreatedBy = "app.kubernetes.io/created-by"
 	// LabelOriginatedFromKind is the kind of the object that created the cluster: RayService or
-	// RayJob. Not set if a user created it.
+	// RayJob. Not set if a user created it. On the Service of Ray Serve it is RayCluster.
 	LabelOriginatedFromKind = "ray.io/originated-from-crd"
 	// LabelOriginatedFromName is the name of that object.
 	LabelOriginatedFromName = "ray.io/originated-from-cr-name"
@@ -117,7 +118,6 @@ const (
 	EnvAutoscalerV2       = "RAY_enable_autoscaler_v2"
 	EnvAuthMode           = "RAY_AUTH_MODE"
 	EnvAuthToken          = "RAY_AUTH_TOKEN"
-	EnvAuthTokenPath      = "RAY_AUTH_TOKEN_PATH"
 	EnvEnableK8sTokenAuth = "RAY_ENABLE_K8S_TOKEN_AUTH"
 
 	// The number of attempts to connect to Redis, and the time between two.

@@ -187,13 +187,18 @@ func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.Ra
 	}
 	at := metav1.NewTime(now)
 	status.LastUpdateTime = &at
+	before, provisionedAt := provisionedTime(&cluster.Status), provisionedTime(status)
 	cluster.Status = *status
 	written, err := c.expect.UpdateStatus(ctx, c, cluster)
 	if err != nil {
 		c.recordWarning(cluster, ReasonFailedUpdateCluster, actionUpdate, "%s", err)
 	}
 	if written {
-		c.updateMemory(cluster, func(m *memory) { m.lastStatus = now })
+		c.updateMemory(cluster, func(m *memory) {
+			if m.lastStatus = now; !provisionedAt.Equal(before) {
+				m.provisionedAt = provisionedAt
+			}
+		})
 	}
 	return time.Time{}, err
 }

@@ -90,7 +90,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || w == nil {
 		return reconcile.Result{}, err
 	}
-	recordMetrics(w.Cluster)
+	c.recordMetrics(w.Cluster)
 	steps := Plan(now, c.Options, *w)
 	if len(steps.Rejections) > 0 {
 		c.reportFindings(w, steps.Rejections)
@@ -118,6 +118,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return kit.RequeueAt(steps.RequeueAt, now), nil
+}
+
+func (c *Controller) recordMetrics(cluster *rayv1.RayCluster) {
+	var provisionedAt time.Time
+	c.updateMemory(cluster, func(m *memory) { provisionedAt = m.provisionedAt })
+	recordMetrics(cluster, provisionedAt)
 }
 
 // yieldToPeer returns when to check again whether KubeRay's operator runs. A time that is not after

@@ -14,6 +14,8 @@ import (
 // an extra read, an extra write or the reuse of a Pod name.
 type memory struct {
 	lastStatus time.Time
+	// provisionedAt is when the condition Provisioned last changed, with fractions of a second.
+	provisionedAt time.Time
 	// pastNames holds the names of the Pods that were seen in each slot.
 	pastNames map[slot]slotNames
 	// retries counts the failed Pods of each slot.

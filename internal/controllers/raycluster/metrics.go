@@ -1,6 +1,8 @@
 package raycluster
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,15 +29,27 @@ func Metrics() []prometheus.Collector {
 	return []prometheus.Collector{provisionedDuration, clusterInfo, provisionedIs}
 }
 
-// recordMetrics sets the metrics of a cluster from its status.
-func recordMetrics(c *rayv1.RayCluster) {
+// provisionedTime returns when the condition Provisioned last changed. The time is zero if there is no
+// such condition, and in whole seconds if the status was read from the API server.
+func provisionedTime(s *rayv1.RayClusterStatus) time.Time {
+	if p := meta.FindStatusCondition(s.Conditions, rayv1.RayClusterProvisioned); p != nil {
+		return p.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// recordMetrics sets the metrics of a cluster from its status. If provisionedAt, which has fractions
+// of a second, is not of the transition in the status, the time in the status counts.
+func recordMetrics(c *rayv1.RayCluster, provisionedAt time.Time) {
 	name, namespace, uid := c.Name, c.Namespace, string(c.UID)
 	clusterInfo.WithLabelValues(name, namespace, uid, firstNonEmpty(c.Labels[rayv1.LabelOriginatedFromKind], "None")).Set(1)
-	p := meta.FindStatusCondition(c.Status.Conditions, rayv1.RayClusterProvisioned)
 	is, isNot := "false", "true"
-	if p != nil && p.Status == "True" {
+	if meta.IsStatusConditionTrue(c.Status.Conditions, rayv1.RayClusterProvisioned) {
 		is, isNot = isNot, is
-		provisionedDuration.WithLabelValues(name, namespace, uid).Set(p.LastTransitionTime.Sub(c.CreationTimestamp.Time).Seconds())
+		if at := provisionedTime(&c.Status); !provisionedAt.Truncate(time.Second).Equal(at) {
+			provisionedAt = at
+		}
+		provisionedDuration.WithLabelValues(name, namespace, uid).Set(provisionedAt.Sub(c.CreationTimestamp.Time).Seconds())
 	}
 	provisionedIs.WithLabelValues(name, namespace, uid, is).Set(1)
 	provisionedIs.DeleteLabelValues(name, namespace, uid, isNot)

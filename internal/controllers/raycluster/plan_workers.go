@@ -87,7 +87,7 @@ func (p *plan) planGroup(g *rayv1.WorkerGroupSpec) {
 	case p.hasUnseenPods(g):
 		return // the count would be wrong without them
 	case g.Suspend != nil && *g.Suspend:
-		event := Event{corev1.EventTypeNormal, ReasonDeletedPod, actionDelete,
+		event := Event{corev1.EventTypeNormal, ReasonDeletedWorkerPod, actionDelete,
 			fmt.Sprintf("Deleted all Pods of worker group %s of %s/%s: the group is suspended", g.GroupName, p.c.Namespace, p.c.Name)}
 		if p.removeAll(p.presentWorkers(g), rayv1.ReasonFailedDeleteWorkerPod, event) {
 			p.addReason("delete all Pods of group %s: it is suspended", g.GroupName)

@@ -69,7 +69,6 @@ func addAuthEnv(c *rayv1.RayCluster, to *corev1.Container) {
 	e.addDefault(rayv1.EnvAuthMode, string(rayv1.AuthToken))
 	if kubernetesAuth(c) {
 		e.addDefault(rayv1.EnvEnableK8sTokenAuth, "true")
-		e.addDefault(rayv1.EnvAuthTokenPath, tokenPath+"/"+tokenFile)
 		if mountAt(to, tokenPath) == nil {
 			to.VolumeMounts = append(to.VolumeMounts, corev1.VolumeMount{Name: tokenVolume, MountPath: tokenPath, ReadOnly: true})
 		}

@@ -51,9 +51,10 @@ func usesAutoscalerV2(c *rayv1.RayCluster) bool {
 		hasAutoscaler(c) && slices.ContainsFunc(autoscalerVariable(c), func(v string) bool { return v == "1" || v == "true" })
 }
 
-// addAutoscalerVersion sets the variable that selects the autoscaler version in Ray.
-func addAutoscalerVersion(c *rayv1.RayCluster, e environment) {
-	if v := autoscalerVersion(c); v != "" {
+// addAutoscalerVersion sets the variable that selects the autoscaler version in Ray. The workers learn
+// it from the head.
+func addAutoscalerVersion(c *rayv1.RayCluster, n *node, e environment) {
+	if v := autoscalerVersion(c); v != "" && n.isHead() {
 		e.addVariable(rayv1.EnvAutoscalerV2, strconv.FormatBool(v == rayv1.AutoscalerV2))
 	}
 }

@@ -206,6 +206,88 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// The variables of fault tolerance and authentication precede those of every Pod. Workers learn the
+// version of the autoscaler from the head.
+func TestEnvironment_Features(t *testing.T) {
+	c := cluster(func(c *rayv1.RayCluster) {
+		yes, v2 := true, rayv1.AutoscalerV2
+		c.Spec.EnableInTreeAutoscaling, c.Spec.AutoscalerOptions = &yes, &rayv1.AutoscalerOptions{Version: &v2}
+		c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{RedisAddress: "r:1", RedisPassword: &rayv1.RedisCredential{Value: "p"}}
+		c.Spec.AuthOptions = &rayv1.AuthOptions{Mode: rayv1.AuthToken, EnableK8sTokenAuth: &yes}
+	})
+	head := strings.Join(envNames(headPod(c).Spec.Containers[0]), " ")
+	if want := "RAY_enable_autoscaler_v2 RAY_external_storage_namespace RAY_REDIS_ADDRESS REDIS_PASSWORD RAY_AUTH_MODE RAY_ENABLE_K8S_TOKEN_AUTH RAY_CLUSTER_NAME "; !strings.HasPrefix(head, want) {
+		t.Errorf("head:\n got %s\nwant %s", head, want)
+	}
+	worker := strings.Join(envNames(workerPod(c).Spec.Containers[0]), " ")
+	if want := "RAY_gcs_rpc_server_reconnect_timeout_s RAY_AUTH_MODE RAY_ENABLE_K8S_TOKEN_AUTH FQ_RAY_IP RAY_IP "; !strings.HasPrefix(worker, want) {
+		t.Errorf("worker:\n got %s\nwant %s", worker, want)
+	}
+	if strings.Contains(head+worker, "RAY_AUTH_TOKEN_PATH") {
+		t.Error("RAY_AUTH_TOKEN_PATH is set")
+	}
+}
+
+// The controller's address of the head wins in init containers. The one that waits for the head gets
+// the variables of the Ray container, but not those of ConfigMaps and Secrets.
+func TestInitContainers_Environment(t *testing.T) {
+	c := cluster(func(c *rayv1.RayCluster) {
+		spec := &group(c).Template.Spec
+		spec.InitContainers = []corev1.Container{{Name: "own", Env: []corev1.EnvVar{{Name: rayv1.EnvRayIP, Value: "mine"}}}}
+		spec.Containers[0].Env = []corev1.EnvVar{{Name: "MINE", Value: "1"}}
+		spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}
+	})
+	init := workerPod(c).Spec.InitContainers
+	if ip, _ := envValue(init[0], rayv1.EnvRayIP); ip != "c-head-svc" {
+		t.Errorf("RAY_IP is %q", ip)
+	}
+	if fq, _ := envValue(init[0], rayv1.EnvFQRayIP); fq != "c-head-svc.ns.svc.cluster.local" {
+		t.Errorf("FQ_RAY_IP is %q", fq)
+	}
+	if wait := findContainer(init, waitName); len(wait.EnvFrom) != 0 || wait.Env[0].Name != "MINE" {
+		t.Errorf("wait-gcs-ready has %v and envFrom %v", envNames(*wait), wait.EnvFrom)
+	}
+}
+
+func TestServeProbe_WaitsForSecondRequest(t *testing.T) {
+	c := cluster(func(c *rayv1.RayCluster) { c.Labels = map[string]string{rayv1.LabelOriginatedFromKind: "RayService"} })
+	got := workerPod(c).Spec.Containers[0].ReadinessProbe.Exec.Command[2]
+	want := "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success && wget --tries 1 -T 10 -q -O- http://localhost:8000/-/healthz | grep success"
+	if got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+}
+
+// The labels by which users and monitors find the objects of a cluster.
+func TestServices_Labels(t *testing.T) {
+	yes, s := true, DefaultSettings()
+	c := cluster(func(c *rayv1.RayCluster) {
+		c.Annotations = map[string]string{rayv1.AnnotationEnableServeService: "true"}
+		c.Spec.HeadGroupSpec.EnableIngress = &yes
+		group(c).NumOfHosts = 2
+	})
+	serve := ServeService(&s, c)
+	for _, p := range serve.Spec.Ports {
+		if p.AppProtocol != nil {
+			t.Errorf("port %s has appProtocol %s", p.Name, *p.AppProtocol)
+		}
+	}
+	for _, row := range []struct {
+		object metav1.Object
+		want   map[string]string
+	}{
+		{serve, map[string]string{rayv1.LabelServe: "c-serve", rayv1.LabelOriginatedFromKind: "RayCluster", rayv1.LabelOriginatedFromName: "c"}},
+		{HeadlessService(&s, c), map[string]string{rayv1.LabelHeadlessService: "c"}},
+		{HeadIngress(c), map[string]string{rayv1.LabelIdentifier: "c-head"}},
+	} {
+		for k, v := range row.want {
+			if got := row.object.GetLabels()[k]; got != v {
+				t.Errorf("%s: label %s is %q, want %q", row.object.GetName(), k, got, v)
+			}
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	s := DefaultSettings()
 	long := cluster(func(c *rayv1.RayCluster) {

@@ -46,18 +46,21 @@ func fromField(name, path string) corev1.EnvVar {
 
 func labelPath(label string) string { return "metadata.labels['" + label + "']" }
 
-// setEnv sets the environment of the Ray container, in an order that is visible to users, and that
-// of the init containers.
+// setEnv sets the environment of the Ray container, in the order of KubeRay, and that of the init
+// containers.
 func setEnv(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod, start string) {
-	for i := range pod.Spec.InitContainers {
-		addHeadAddress(s, c, environment{&pod.Spec.InitContainers[i].Env}.addDefault)
-	}
 	e := environment{&pod.Spec.Containers[0].Env}
+	addAutoscalerVersion(c, n, e)
+	addFaultTolerance(c, n, e)
+	addAuth(c, pod)
+	for i := range pod.Spec.InitContainers {
+		addHeadAddress(s, c, environment{&pod.Spec.InitContainers[i].Env})
+	}
 	for i := range s.Env {
 		e.addMissing(*s.Env[i].DeepCopy())
 	}
 	if !n.isHead() {
-		addHeadAddress(s, c, e.addVariable)
+		addHeadAddress(s, c, e)
 	}
 	e.addField(rayv1.EnvClusterName, labelPath(rayv1.LabelCluster))
 	e.addField(rayv1.EnvClusterNamespace, "metadata.namespace")
@@ -80,14 +83,12 @@ func setEnv(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod, start st
 		e.addVariable(rayv1.EnvUsageTags, "kuberay_version="+Version+";kuberay_crd=RayCluster")
 	}
 	e.addDefault(rayv1.EnvDiskUsage, "1")
-	addFaultTolerance(c, n, e)
-	addAutoscalerVersion(c, e)
 }
 
 // addHeadAddress adds the full and the short DNS name of the head.
-func addHeadAddress(s *Settings, c *rayv1.RayCluster, add func(name, value string)) {
-	add(rayv1.EnvFQRayIP, headFQDN(s, c))
-	add(rayv1.EnvRayIP, HeadServiceName(c))
+func addHeadAddress(s *Settings, c *rayv1.RayCluster, e environment) {
+	e.addVariable(rayv1.EnvFQRayIP, headFQDN(s, c))
+	e.addVariable(rayv1.EnvRayIP, HeadServiceName(c))
 }
 
 // addMetricsPort adds the container port that Prometheus scrapes, unless the user has it.

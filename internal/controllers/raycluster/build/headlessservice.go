@@ -15,7 +15,7 @@ func HeadlessService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
 		return nil
 	}
 	labels := ofCluster(c)
-	labels[rayv1.LabelHeadlessService] = HeadlessServiceName(c)
+	labels[rayv1.LabelHeadlessService] = c.Name
 	return &corev1.Service{
 		ObjectMeta: ownedMeta(c, HeadlessServiceName(c), labels),
 		Spec: corev1.ServiceSpec{

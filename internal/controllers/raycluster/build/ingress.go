@@ -19,7 +19,9 @@ func HeadIngress(c *rayv1.RayCluster) *networkingv1.Ingress {
 	if o == nil {
 		o = &rayv1.IngressOptions{}
 	}
-	in := &networkingv1.Ingress{ObjectMeta: ownedMeta(c, HeadIngressName(c), ofCluster(c))}
+	labels := ofCluster(c)
+	labels[rayv1.LabelIdentifier] = identifier(c, rayv1.NodeTypeHead)
+	in := &networkingv1.Ingress{ObjectMeta: ownedMeta(c, HeadIngressName(c), labels)}
 	in.Annotations, in.Spec.IngressClassName = ingressAnnotations(c)
 	in.Spec.Rules = []networkingv1.IngressRule{{Host: o.Host, IngressRuleValue: dashboardPath(c, o)}}
 	for _, t := range o.TLS {

@@ -37,7 +37,6 @@ func addWaitForGCS(s *Settings, c *rayv1.RayCluster, pod *corev1.Pod) {
 		Args:            []string{strings.ReplaceAll(wait, "%ADDRESS%", address)},
 		SecurityContext: ray.SecurityContext,
 		Env:             ray.Env,
-		EnvFrom:         ray.EnvFrom,
 		VolumeMounts:    ray.VolumeMounts,
 		Resources:       fixedResources("200m", "256Mi"),
 	})

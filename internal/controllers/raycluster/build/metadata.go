@@ -26,6 +26,11 @@ func isOwnedByRayService(c *rayv1.RayCluster) bool {
 	return c.Labels[rayv1.LabelOriginatedFromKind] == "RayService"
 }
 
+// identifier returns the value of LabelIdentifier for the nodes of a kind.
+func identifier(c *rayv1.RayCluster, kind string) string {
+	return lastBytes(c.Name+"-"+kind, maxLabel)
+}
+
 // podLabels returns the labels of a head or worker. The user's labels win, except for the three
 // that select the controller's Pods.
 func podLabels(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
@@ -35,7 +40,7 @@ func podLabels(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 	}
 	maps.Copy(all, map[string]string{
 		rayv1.LabelIsRayNode:  "yes",
-		rayv1.LabelIdentifier: lastBytes(c.Name+"-"+n.kind, maxLabel),
+		rayv1.LabelIdentifier: identifier(c, n.kind),
 		rayv1.LabelAppName:    rayv1.AppName,
 		rayv1.LabelCreatedBy:  rayv1.CreatedBy,
 	})

@@ -104,7 +104,6 @@ func fillSpec(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod) {
 	if s.Probes {
 		addProbes(c, n, params, &pod.Spec.Containers[0])
 	}
-	addAuth(c, pod)
 }
 
 // addSidecars adds the operator's containers. A user's container of the same name wins.

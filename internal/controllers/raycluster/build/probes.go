@@ -63,7 +63,7 @@ func (h health) probeCommand() string {
 		all += " && " + ask(10, h.dashboard, "api/gcs_healthz")
 	}
 	if h.serve != 0 {
-		all += " && " + ask(2, strconv.Itoa(int(h.serve)), "-/healthz")
+		all += " && " + ask(10, strconv.Itoa(int(h.serve)), "-/healthz")
 	}
 	return all
 }
