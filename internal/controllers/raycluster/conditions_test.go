@@ -67,6 +67,8 @@ func conditionCases() []conditionCase {
 		{rayv1.ReplicaFailure, yes, rayv1.ReasonFailedCreateHeadPod, "forbidden", nil, ready, fails(rayv1.ReasonFailedCreateHeadPod)},
 		{rayv1.ReplicaFailure, yes, rayv1.ReasonFailedDeleteWorkerPod, "forbidden", nil, ready, fails(rayv1.ReasonFailedDeleteWorkerPod)},
 		{rayv1.ReplicaFailure, yes, rayv1.ReasonFailedCreateWorkerPod, "forbidden", nil, ready, fails(rayv1.ReasonFailedCreateWorkerPod)},
+		{rayv1.ReplicaFailure, yes, rayv1.ReasonFailedUpdateRayCluster, "forbidden", nil, ready, fails(rayv1.ReasonFailedUpdateRayCluster)},
+		{rayv1.ReplicaFailure, yes, rayv1.ReasonFailedUpdatePod, "forbidden", nil, ready, fails(rayv1.ReasonFailedUpdatePod)},
 		{rayv1.ReplicaFailure, yes, rayv1.ReasonPodLimitExceeded, "is more than", []func(*rayv1.RayCluster){replicas(rayv1.MaxGroupReplicas + 1)}, ready, nil},
 	}
 }

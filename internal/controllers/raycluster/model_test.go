@@ -458,6 +458,60 @@ func TestPlan_RollingUpdateCompletes(t *testing.T) {
 	}
 }
 
+// One edit of an adopted cluster sets RollingUpdate and changes templates: all Pods are replaced. The
+// takeover alone replaces none.
+func TestPlan_AdoptedClusterRollsAfterOneEdit(t *testing.T) {
+	newPodsEnv := func(c *rayv1.RayCluster) {
+		for _, t := range []*corev1.PodTemplateSpec{&c.Spec.HeadGroupSpec.Template, &c.Spec.WorkerGroupSpecs[0].Template} {
+			t.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+		}
+	}
+	newImages := func(c *rayv1.RayCluster) { newImage(c); newHeadImage(c) }
+	for _, c := range []struct {
+		name           string
+		edit           func(*rayv1.RayCluster)
+		beforeTakeover bool
+	}{
+		{"new images", newImages, false},
+		{"new environment", newPodsEnv, false},
+		{"new images, before the takeover", newImages, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newModel(t, testCluster(testGroup("a", 4, 1)))
+			m.newForeignPod()
+			m.settle()
+			old := map[types.UID]bool{}
+			for _, pod := range m.podsOfGroup(rayv1.HeadGroup) {
+				ofKubeRay(pod)
+			}
+			for _, pod := range m.podsOfGroup("a") {
+				ofKubeRay(pod)
+			}
+			for _, pod := range m.pods {
+				old[pod.UID] = belongsToCluster(m.cluster, pod)
+			}
+			m.restart()
+			m.snapshot()
+			if !c.beforeTakeover {
+				m.settle()
+				for _, pod := range m.pods {
+					if _, was := old[pod.UID]; !was {
+						t.Errorf("the takeover creates Pod %s", pod.Name)
+					}
+				}
+			}
+			strategy(rayv1.UpgradeRollingUpdate)(m.cluster)
+			c.edit(m.cluster)
+			m.settle()
+			for _, pod := range m.pods {
+				if old[pod.UID] {
+					t.Errorf("Pod %s is not replaced: %v", pod.Name, pod.Annotations)
+				}
+			}
+		})
+	}
+}
+
 // The spec changes, Pods fail, are deleted or lost, caches lag and controllers crash. Afterwards
 // all failures end: then exactly the wanted Pods exist and replicas are complete. There were never
 // two heads, and the Pods of another cluster are unchanged.
@@ -604,7 +658,7 @@ func (m *model) checkTemplates() {
 		}
 		switch p.upgradeStrategy() {
 		case rayv1.UpgradeRollingUpdate:
-			if isOutdated(pod, p.currentTemplateHash(pod)) {
+			if p.isOutdated(pod) {
 				m.t.Fatalf("Pod %s has an older template", pod.Name)
 			}
 		case rayv1.UpgradeRecreate:

@@ -50,6 +50,16 @@ func pod(name, group string, index int, f ...func(*corev1.Pod)) *corev1.Pod {
 
 func head(f ...func(*corev1.Pod)) *corev1.Pod { return pod("head", rayv1.HeadGroup, 0, f...) }
 
+// ofKubeRay makes a Pod one of KubeRay's.
+func ofKubeRay(p *corev1.Pod) {
+	for _, ours := range []string{rayv1.AnnotationTemplateHash, rayv1.AnnotationSharedHash} {
+		delete(p.Annotations, ours)
+	}
+	if isHead(p) {
+		p.Annotations[rayv1.AnnotationVersion], p.Annotations[rayv1.AnnotationRecreateHash] = "v1.7.0", "hash of KubeRay"
+	}
+}
+
 func failed(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
 func pending(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }
 func unready(p *corev1.Pod) { setRunning(p, false) }
@@ -207,6 +217,11 @@ func TestPlan(t *testing.T) {
 			pods: []*corev1.Pod{pod("a", "g", 0), pod("b", "g", 1)}, want: "+headgroup/0 -b"},
 		{name: "RollingUpdate: restamps a head of KubeRay and keeps it", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
 			pods: []*corev1.Pod{head(func(p *corev1.Pod) { p.Annotations = map[string]string{rayv1.AnnotationVersion: "v1.7.0"} })}, want: "+g/0 +g/1 ~head"},
+		{name: "no strategy: adopts the Pods of KubeRay, once", pods: []*corev1.Pod{head(ofKubeRay), pod("a", "g", 0, ofKubeRay), pod("b", "g", 1)}, want: "~head ~a"},
+		{name: "no strategy: a worker of KubeRay with another image gets no hash", cluster: []func(*rayv1.RayCluster){newImage},
+			pods: []*corev1.Pod{head(ofKubeRay), pod("a", "g", 0, ofKubeRay), pod("b", "g", 1)}, want: "~head"},
+		{name: "RollingUpdate: replaces a worker of KubeRay with another image", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0, ofKubeRay), pod("b", "g", 1, ofKubeRay)}, want: "-b"},
 		{name: "no strategy: an edit replaces nothing", cluster: []func(*rayv1.RayCluster){newImage, newHeadImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
 		{name: "deleted cluster: does nothing", cluster: []func(*rayv1.RayCluster){deleted}, pods: []*corev1.Pod{head()}, want: ""},
 		{name: "cluster managed by another controller: does nothing", cluster: []func(*rayv1.RayCluster){func(c *rayv1.RayCluster) { c.Spec.ManagedBy = ptr.To(rayv1.ManagedByMultiKueue) }}, want: ""},

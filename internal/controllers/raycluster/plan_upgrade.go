@@ -53,34 +53,75 @@ func (p *plan) planRecreate() bool {
 	return true
 }
 
-// planRestamp adopts Pods of another version of the controller unchanged, by giving them the hashes
-// of the current spec.
+// planRestamp adopts Pods of another controller, or of another version of this one, unchanged. It does
+// so under every strategy: an edit that sets RollingUpdate and changes a template is then one that the
+// Pods are older than.
 func (p *plan) planRestamp() {
-	if p.upgradeStrategy() == rayv1.UpgradeNone {
-		return
-	}
 	for _, pod := range p.Pods {
 		if p.isLeaving(pod) || !p.isPresent(pod) {
 			continue
 		}
-		stamp := map[string]string{}
-		hash := p.currentTemplateHash(pod)
-		if p.upgradeStrategy() == rayv1.UpgradeRollingUpdate && hash != "" && pod.Annotations[rayv1.AnnotationTemplateHash] == "" {
-			stamp[rayv1.AnnotationTemplateHash] = hash
-		}
-		if isHead(pod) && isFromOtherVersion(pod) {
-			stamp[rayv1.AnnotationVersion] = build.Version
-			stamp[rayv1.AnnotationRecreateHash] = build.RecreateHash(p.c)
-			stamp[rayv1.AnnotationTemplateHash] = hash
-		}
-		if isHead(pod) && stamp[rayv1.AnnotationTemplateHash] != "" {
-			stamp[rayv1.AnnotationSharedHash] = build.SharedHash(p.c)
-		}
-		if len(stamp) > 0 {
+		if stamp := p.adoptionStamp(pod); len(stamp) > 0 {
 			p.addReason("adopt Pod %s unchanged", pod.Name)
 			p.out.Restamp = append(p.out.Restamp, Restamp{pod, stamp})
 		}
 	}
+}
+
+// adoptionStamp returns the annotations that an adopted Pod lacks, or nil. A Pod gets no hash of a
+// template that it was not created from.
+func (p *plan) adoptionStamp(pod *corev1.Pod) map[string]string {
+	hasHash, otherVersion := pod.Annotations[rayv1.AnnotationTemplateHash] != "", isHead(pod) && isFromOtherVersion(pod)
+	if hasHash && !otherVersion {
+		return nil
+	}
+	stamp := map[string]string{}
+	if otherVersion {
+		stamp[rayv1.AnnotationVersion] = build.Version
+		stamp[rayv1.AnnotationRecreateHash] = build.RecreateHash(p.c)
+	}
+	if t := p.currentTemplate(pod); t == nil || !hasHash && !hasImagesOf(pod, t) {
+		return stamp
+	}
+	stamp[rayv1.AnnotationTemplateHash] = p.currentTemplateHash(pod)
+	if isHead(pod) {
+		stamp[rayv1.AnnotationSharedHash] = build.SharedHash(p.c)
+	}
+	return stamp
+}
+
+// currentTemplate returns the template that the Pod would be created from now, or nil if its group is
+// gone.
+func (p *plan) currentTemplate(pod *corev1.Pod) *corev1.PodTemplateSpec {
+	if isHead(pod) {
+		return &p.c.Spec.HeadGroupSpec.Template
+	}
+	if g := p.groupOf(pod); g != nil {
+		return &g.Template
+	}
+	return nil
+}
+
+// groupOf returns the worker group of a Pod, or nil if it is not in the spec.
+func (p *plan) groupOf(pod *corev1.Pod) *rayv1.WorkerGroupSpec {
+	for i := range p.c.Spec.WorkerGroupSpecs {
+		if g := &p.c.Spec.WorkerGroupSpecs[i]; g.GroupName == pod.Labels[rayv1.LabelGroup] {
+			return g
+		}
+	}
+	return nil
+}
+
+// hasImagesOf reports whether the Pod has the images of the template. Other fields of a Pod of another
+// controller cannot be compared: the API server and webhooks complete them.
+func hasImagesOf(pod *corev1.Pod, t *corev1.PodTemplateSpec) bool {
+	images := map[string]string{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		images[c.Name] = c.Image
+	}
+	return !slices.ContainsFunc(slices.Concat(t.Spec.InitContainers, t.Spec.Containers), func(c corev1.Container) bool {
+		return images[c.Name] != c.Image
+	})
 }
 
 // currentTemplateHash returns the hash of the template that the Pod would be created from now. If
@@ -93,11 +134,11 @@ func (p *plan) currentTemplateHash(pod *corev1.Pod) string {
 	if hash, known := p.index.templateHashes[group]; known {
 		return hash
 	}
-	i := slices.IndexFunc(p.c.Spec.WorkerGroupSpecs, func(g rayv1.WorkerGroupSpec) bool { return g.GroupName == group })
-	if i < 0 {
+	g := p.groupOf(pod)
+	if g == nil {
 		return ""
 	}
-	hash := build.GroupHash(p.c, &p.c.Spec.WorkerGroupSpecs[i])
+	hash := build.GroupHash(p.c, g)
 	p.index.templateHashes[group] = hash
 	return hash
 }
@@ -114,7 +155,7 @@ func (p *plan) planRollingUpdate() {
 		return
 	}
 	head := p.anyHead()
-	old := head != nil && !isFromOtherVersion(head) && isOutdated(head, build.HeadHash(p.c))
+	old := head != nil && !isFromOtherVersion(head) && p.isOutdated(head)
 	if old && p.shouldKeepHead(head) {
 		if p.isHeadOutdated(head) {
 			return // new workers could not connect to it
@@ -127,8 +168,7 @@ func (p *plan) planRollingUpdate() {
 	}
 	done := true
 	for i := range p.c.Spec.WorkerGroupSpecs {
-		g := &p.c.Spec.WorkerGroupSpecs[i]
-		if !p.rollGroup(g, build.GroupHash(p.c, g)) {
+		if !p.rollGroup(&p.c.Spec.WorkerGroupSpecs[i]) {
 			done = false
 		}
 	}
@@ -163,16 +203,21 @@ func (p *plan) rollHead(head *corev1.Pod) {
 	})
 }
 
-// isOutdated reports whether a Pod was created from another template. A Pod without the annotation
-// comes from another controller and stays.
-func isOutdated(pod *corev1.Pod, hash string) bool {
-	was := pod.Annotations[rayv1.AnnotationTemplateHash]
-	return was != "" && was != hash
+// isOutdated reports whether a Pod was created from another template. An adopted Pod without a hash
+// was, if it has other images.
+func (p *plan) isOutdated(pod *corev1.Pod) bool {
+	if hash := pod.Annotations[rayv1.AnnotationTemplateHash]; hash != "" {
+		return hash != p.currentTemplateHash(pod)
+	}
+	t := p.currentTemplate(pod)
+	return t != nil && !hasImagesOf(pod, t)
 }
+
+func (p *plan) isUnitOutdated(u unit) bool { return slices.ContainsFunc(u.pods, p.isOutdated) }
 
 // rollGroup replaces outdated workers of a group. It reports whether all workers are current and
 // ready.
-func (p *plan) rollGroup(g *rayv1.WorkerGroupSpec, hash string) bool {
+func (p *plan) rollGroup(g *rayv1.WorkerGroupSpec) bool {
 	units := p.presentUnits(g)
 	replicas, _ := build.DesiredReplicas(g)
 	idle := int(replicas) - len(units) // missing ones
@@ -181,11 +226,11 @@ func (p *plan) rollGroup(g *rayv1.WorkerGroupSpec, hash string) bool {
 		switch {
 		case u.leaves || !allReady(u.pods):
 			idle++
-			if !u.leaves && u.isOutdated(hash) {
+			if !u.leaves && p.isUnitOutdated(u) {
 				old = append(old, u)
 				idle-- // it is unavailable already, so replacing it costs nothing
 			}
-		case u.isOutdated(hash):
+		case p.isUnitOutdated(u):
 			old = append(old, u)
 		}
 	}

@@ -24,10 +24,6 @@ func (u unit) name() string {
 	return "Pod " + u.pods[0].Name
 }
 
-func (u unit) isOutdated(hash string) bool {
-	return slices.ContainsFunc(u.pods, func(pod *corev1.Pod) bool { return isOutdated(pod, hash) })
-}
-
 // deleteStrayWorkers deletes the workers of groups that are no longer in the spec.
 func (p *plan) deleteStrayWorkers() {
 	groups := map[string]bool{}
