@@ -281,7 +281,7 @@ func (h *firstHour) goesBack() {
 		h.Errorf("cluster %+v, heads %v, workers %v", c.ObjectMeta, podNames(heads), podNames(workers))
 	}
 	h.worksAsKubeRay(c, &workers[0])
-	h.leavesAlone("KubeRay has written")
+	h.leavesAlone("kuberay-wrote")
 	h.stop()
 }
 
