@@ -77,12 +77,19 @@ func rayLarge(s *space) {
 	}
 }
 
-// bound puts a Pod on a node, where only a kubelet can end it.
+// bound puts a Pod on a node, where only a kubelet can end it. It waits for the cache of the API
+// server: with an older Pod in it, a delete that follows would be one of a Pod without a node, at once.
 func (s *space) bound(pod *corev1.Pod, node string) {
 	s.Helper()
 	s.must(s.SubResource("binding").Create(s.Context(), pod, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
 	}))
+	fromCache := &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}}
+	testkit.EventuallyNoError(s, waitTimeout, "the API server's cache has the node of "+pod.Name, func() error {
+		var cached corev1.Pod
+		err := s.Get(s.Context(), client.ObjectKeyFromObject(pod), &cached, fromCache)
+		return errors.Join(err, check(cached.Spec.NodeName == node, "node %q", cached.Spec.NodeName))
+	})
 }
 
 func rayLostNode(s *space) {
