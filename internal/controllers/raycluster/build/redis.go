@@ -131,7 +131,7 @@ func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	}
 }
 
-// cleanupAnnotations returns the annotations of a head without those that say of which spec a head is.
+// cleanupAnnotations returns the annotations of a head without those that identify its spec.
 func cleanupAnnotations(head map[string]string) map[string]string {
 	for _, ofHeads := range []string{rayv1.AnnotationTemplateHash, rayv1.AnnotationSharedHash, rayv1.AnnotationRecreateHash, rayv1.AnnotationVersion} {
 		delete(head, ofHeads)
