@@ -11,7 +11,7 @@ import (
 )
 
 // kubernetesFields hold objects of Kubernetes, whose numbers the API server checks when it gets them.
-var kubernetesFields = []string{"template", "volumeClaim", "headService", "securityContext", "env", "envFrom", "volumeMounts", "metadata"}
+var kubernetesFields = []string{"template", "volumeClaim", "headService", "securityContext", "env", "envFrom", "volumeMounts", "metadata", "ingressRules", "egressRules"}
 
 // TestCRDs_NumbersHaveMaxima finds numbers of a spec that a user can raise without a bound.
 func TestCRDs_NumbersHaveMaxima(t *testing.T) {

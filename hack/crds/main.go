@@ -26,6 +26,7 @@ var podSchemas = map[string][]string{
 	"flow.volcano.sh_jobtemplates.yaml": {"template", "volumeClaim"},
 	"ray.io_rayclusters.yaml": {
 		"template", "headService", "resources", "securityContext", "env", "envFrom", "volumeMounts", "valueFrom", "conditions",
+		"ingressRules", "egressRules",
 	},
 }
 

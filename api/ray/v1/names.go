@@ -31,6 +31,8 @@ const (
 	LabelOriginatedFromKind = "ray.io/originated-from-crd"
 	// LabelOriginatedFromName is the name of that object.
 	LabelOriginatedFromName = "ray.io/originated-from-cr-name"
+	// LabelSubmissionMode is how a RayJob submits its work to the cluster that it created.
+	LabelSubmissionMode = "ray.io/job-submission-mode"
 )
 
 // The values of labels.
@@ -43,6 +45,8 @@ const (
 	// AppName and CreatedBy have KubeRay's values, so that users' selectors keep working.
 	AppName   = "kuberay"
 	CreatedBy = "kuberay-operator"
+	// SubmittedByJob is the value of LabelSubmissionMode if a Kubernetes Job submits the work.
+	SubmittedByJob = "K8sJobMode"
 )
 
 // The annotations of clusters and of Pods.
@@ -112,6 +116,8 @@ const (
 	EnvServeKVTimeout     = "RAY_SERVE_KV_TIMEOUT_S"
 	EnvReconnectTimeout   = "RAY_gcs_rpc_server_reconnect_timeout_s"
 	EnvStorageNamespace   = "RAY_external_storage_namespace"
+	EnvGCSStorage         = "RAY_gcs_storage"
+	EnvGCSStoragePath     = "RAY_gcs_storage_path"
 	EnvRedisAddress       = "RAY_REDIS_ADDRESS"
 	EnvRedisUsername      = "REDIS_USERNAME"
 	EnvRedisPassword      = "REDIS_PASSWORD"

@@ -2,6 +2,7 @@ package v1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -77,11 +78,12 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.backend) ? self.backend : 'redis') == (has(oldSelf.backend) ? oldSelf.backend : 'redis')",message="backend cannot change; create another RayCluster"
 type GcsFaultToleranceOptions struct {
-	// Backend that stores the state. If empty, redis. It cannot change. rocksdb is not supported
-	// yet.
+	// Backend that stores the state: in Redis, or on a volume of the head Pod (rocksdb). If empty,
+	// redis. It cannot change.
 	// +optional
 	Backend GcsFaultToleranceBackend `json:"backend,omitempty"`
-	// RedisAddress is the address of Redis as host:port, or a list of addresses.
+	// RedisAddress is the address of Redis as host:port, or a list of addresses. Only for redis, as
+	// are the other fields but storage.
 	// +optional
 	RedisAddress string `json:"redisAddress,omitempty"`
 	// RedisUsername is the user name for Redis.
@@ -94,7 +96,7 @@ type GcsFaultToleranceOptions struct {
 	// the UID of the object.
 	// +optional
 	ExternalStorageNamespace string `json:"externalStorageNamespace,omitempty"`
-	// Storage of the backend rocksdb. Not supported yet; must not be set.
+	// Storage is the volume of the backend rocksdb. If not set, a claim of 1Gi is created.
 	// +optional
 	Storage *GcsStorage `json:"storage,omitempty"`
 }
@@ -109,27 +111,41 @@ type RedisCredential struct {
 	ValueFrom *corev1.EnvVarSource `json:"valueFrom,omitempty"`
 }
 
-// GcsStorage is the volume of RocksDB.
+// StorageDeletionPolicy defines what happens to a created claim when its cluster is deleted.
+//
+// +kubebuilder:validation:Enum=DeleteWithCluster;Retain
+type StorageDeletionPolicy string
+
+// The deletion policies.
+const (
+	// DeleteWithCluster deletes the claim with the cluster.
+	DeleteWithCluster StorageDeletionPolicy = "DeleteWithCluster"
+	// RetainStorage keeps the claim. A later cluster of the same name uses it.
+	RetainStorage StorageDeletionPolicy = "Retain"
+)
+
+// GcsStorage is the volume on which RocksDB stores the state of the head.
 type GcsStorage struct {
-	// ClaimName is the name of an existing claim. If empty, a claim is created.
+	// ClaimName is the name of an existing claim, which is used as it is. If empty, the claim
+	// <cluster>-gcs-pvc is created.
 	// +optional
 	ClaimName string `json:"claimName,omitempty"`
-	// Size of the created claim.
+	// Size of the created claim. If not set, 1Gi. Later changes have no effect on the claim.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// StorageClassName of the created claim.
+	// StorageClassName of the created claim. If not set, the default class.
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`
-	// AccessModes of the created claim.
+	// AccessModes of the created claim. If empty, ReadWriteOnce.
 	// +optional
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
-	// SubPath in the volume.
+	// SubPath is the directory in the volume. If empty, its root.
 	// +optional
 	SubPath string `json:"subPath,omitempty"`
-	// DeletionPolicy of the created claim.
+	// DeletionPolicy of the created claim. DeleteWithCluster deletes it with the cluster, Retain
+	// keeps it for a later cluster of the same name. If empty, DeleteWithCluster.
 	// +optional
-	// +kubebuilder:validation:Enum=DeleteWithCluster;Retain
-	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+	DeletionPolicy StorageDeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
 // AuthMode defines how clients authenticate.
@@ -161,24 +177,56 @@ type AuthOptions struct {
 	EnableK8sTokenAuth *bool `json:"enableK8sTokenAuth,omitempty"`
 }
 
-// NetworkPolicySpec restricts connections to the Pods.
+// NetworkPolicyMode defines which connections of the Pods are denied unless a rule allows them.
+//
+// +kubebuilder:validation:Enum=DenyAll;DenyAllIngress;DenyAllEgress
+type NetworkPolicyMode string
+
+// The modes.
+const (
+	// DenyAll denies connections from and to the Pods.
+	DenyAll NetworkPolicyMode = "DenyAll"
+	// DenyAllIngress denies connections from others to the Pods.
+	DenyAllIngress NetworkPolicyMode = "DenyAllIngress"
+	// DenyAllEgress denies connections from the Pods to others.
+	DenyAllEgress NetworkPolicyMode = "DenyAllEgress"
+)
+
+// NetworkPolicySpec restricts connections of the Pods by NetworkPolicies, one of the head and one
+// of each worker group. Connections between the Pods of the cluster are always allowed.
 type NetworkPolicySpec struct {
-	// Mode defines which connections are denied. If empty, DenyAll.
+	// Mode defines which connections are denied unless a rule allows them. If empty, DenyAll.
 	// +optional
-	// +kubebuilder:validation:Enum=DenyAll;DenyAllIngress;DenyAllEgress
-	Mode string `json:"mode,omitempty"`
-	// Head has the rules of the head.
+	Mode NetworkPolicyMode `json:"mode,omitempty"`
+	// Head has the rules of the head Pod.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Head *runtime.RawExtension `json:"head,omitempty"`
-	// Worker has the rules of all workers.
+	Head *NetworkPolicyRules `json:"head,omitempty"`
+	// Worker has the rules of the groups without an entry in workerGroups.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Worker *runtime.RawExtension `json:"worker,omitempty"`
-	// WorkerGroups have the rules of groups of workers.
+	Worker *NetworkPolicyRules `json:"worker,omitempty"`
+	// WorkerGroups have the rules of single groups, in place of those of worker.
 	// +optional
-	// +kubebuilder:validation:items:XPreserveUnknownFields
-	WorkerGroups []runtime.RawExtension `json:"workerGroups,omitempty"`
+	// +kubebuilder:validation:MaxItems=1000
+	WorkerGroups []NetworkPolicyGroupRules `json:"workerGroups,omitempty"`
+}
+
+// NetworkPolicyRules allow connections beyond those between the Pods of the cluster.
+type NetworkPolicyRules struct {
+	// IngressRules allow connections to the Pods. Only in the modes DenyAll and DenyAllIngress.
+	// +optional
+	IngressRules []networkingv1.NetworkPolicyIngressRule `json:"ingressRules,omitempty"`
+	// EgressRules allow connections from the Pods. Only in the modes DenyAll and DenyAllEgress. A
+	// rule for UDP port 53 is needed to resolve names.
+	// +optional
+	EgressRules []networkingv1.NetworkPolicyEgressRule `json:"egressRules,omitempty"`
+}
+
+// NetworkPolicyGroupRules are the rules of one worker group.
+type NetworkPolicyGroupRules struct {
+	// GroupName is the name of the worker group.
+	GroupName string `json:"groupName"`
+
+	NetworkPolicyRules `json:",inline"`
 }
 
 // TLSOptions encrypt the connections between the Pods.

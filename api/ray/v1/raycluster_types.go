@@ -97,7 +97,7 @@ type RayClusterSpec struct {
 	// AuthOptions define how clients authenticate. If not set, they do not.
 	// +optional
 	AuthOptions *AuthOptions `json:"authOptions,omitempty"`
-	// NetworkPolicy restricts connections to the Pods. Not supported yet; must not be set.
+	// NetworkPolicy restricts connections of the Pods. If not set, no NetworkPolicies are created.
 	// +optional
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 	// TLSOptions encrypt the connections between the Pods. Not supported yet; must not be enabled.
