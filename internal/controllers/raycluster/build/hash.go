@@ -12,10 +12,12 @@ import (
 )
 
 // RecreateHash returns a hash of the spec for the strategy Recreate. It leaves out what autoscalers
-// and queues change, and suspension: suspending one group must not recreate the others.
+// and queues change, what no Pod depends on, and suspension: suspending one group must not recreate
+// the others.
 func RecreateHash(c *rayv1.RayCluster) string {
 	s := c.Spec.DeepCopy()
-	s.UpgradeStrategy, s.Suspend = nil, nil
+	s.UpgradeStrategy, s.Suspend, s.NetworkPolicy = nil, nil, nil
+	s.GcsFaultToleranceOptions = stripClaimFields(s.GcsFaultToleranceOptions)
 	stripQueueFields(&s.HeadGroupSpec.Template)
 	for i := range s.WorkerGroupSpecs {
 		g := &s.WorkerGroupSpecs[i]
@@ -75,7 +77,7 @@ func SharedHash(c *rayv1.RayCluster) string { return hashJSON(sharedShape(c)) }
 // one.
 func HeadHash(c *rayv1.RayCluster) string {
 	s := newShape(c, headNode(c))
-	s.Redis, s.Autoscaled, s.Options = c.Spec.GcsFaultToleranceOptions, hasAutoscaler(c), containerOptions(c)
+	s.Redis, s.Autoscaled, s.Options = stripClaimFields(c.Spec.GcsFaultToleranceOptions), hasAutoscaler(c), containerOptions(c)
 	if s.Redis == nil && faultTolerant(c) {
 		s.Annotated = true
 		if is := storageNamespace(c); is != string(c.UID) {

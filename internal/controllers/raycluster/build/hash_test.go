@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
@@ -43,6 +44,10 @@ func TestHashes_ChangeWithPodSpec(t *testing.T) {
 		{"Redis", func(c *rayv1.RayCluster) {
 			c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{RedisAddress: "r:1"}
 		}, true, true, true},
+		{"RocksDB", func(c *rayv1.RayCluster) {
+			c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{Backend: rayv1.BackendRocksDB}
+		}, true, true, true},
+		{"NetworkPolicies", func(c *rayv1.RayCluster) { c.Spec.NetworkPolicy = &rayv1.NetworkPolicySpec{} }, false, false, false},
 		{"the version of Ray", func(c *rayv1.RayCluster) { c.Spec.RayVersion = "2.53.0" }, true, true, true},
 		{"another group", func(c *rayv1.RayCluster) {
 			more := group(c).DeepCopy()
@@ -116,7 +121,13 @@ func TestHeadHash_CoversWhatAffectsTheHead(t *testing.T) {
 			}
 		}
 	}
+	rocksdb := func(storage *rayv1.GcsStorage) func(*rayv1.RayCluster) {
+		return func(c *rayv1.RayCluster) {
+			c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{Backend: rayv1.BackendRocksDB, Storage: storage}
+		}
+	}
 	seconds, mode, image := int32(30), "Aggressive", "other"
+	size := resource.MustParse("5Gi")
 	const ft, namespace = rayv1.AnnotationFTEnabled, rayv1.AnnotationStorageNamespace
 	for _, row := range []struct {
 		name    string
@@ -132,10 +143,17 @@ func TestHeadHash_CoversWhatAffectsTheHead(t *testing.T) {
 		{"ft-enabled, to say no", annotated(), annotated(ft, "false"), false},
 		{"its namespace", annotated(ft, "true"), annotated(ft, "true", namespace, "mine"), true},
 		{"its namespace, to say what it is anyway", annotated(ft, "true"), annotated(ft, "true", namespace, "u-1"), false},
+		{"what only a new claim gets", rocksdb(nil), rocksdb(&rayv1.GcsStorage{Size: &size, StorageClassName: &mode, DeletionPolicy: rayv1.RetainStorage}), false},
+		{"another claim", rocksdb(nil), rocksdb(&rayv1.GcsStorage{ClaimName: "mine"}), true},
+		{"another directory of the volume", rocksdb(nil), rocksdb(&rayv1.GcsStorage{SubPath: "a"}), true},
 		{"a namespace of nothing", annotated(), annotated(namespace, "mine"), false},
 	} {
-		if was, is := cluster(row.was), cluster(row.is); (HeadHash(was) != HeadHash(is)) != row.differs {
+		was, is := cluster(row.was), cluster(row.is)
+		if (HeadHash(was) != HeadHash(is)) != row.differs {
 			t.Errorf("%s: the hash of the head changes: %v", row.name, !row.differs)
+		}
+		if o := is.Spec.GcsFaultToleranceOptions; o != nil && (RecreateHash(was) != RecreateHash(is)) != row.differs {
+			t.Errorf("%s: the hash of the spec changes: %v", row.name, !row.differs)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func podAnnotations(s *Settings, c *rayv1.RayCluster, n *node) map[string]string
 	all[rayv1.AnnotationFTEnabled] = strconv.FormatBool(faultTolerant(c))
 	all[rayv1.AnnotationRecreateHash] = RecreateHash(c)
 	all[rayv1.AnnotationVersion] = Version
-	if faultTolerant(c) {
+	if usesRedis(c) {
 		all[rayv1.AnnotationStorageNamespace] = storageNamespace(c)
 	}
 	return all

@@ -79,6 +79,9 @@ func RedisCleanupJobName(c *rayv1.RayCluster) string {
 // HeadIngressName returns the name of the Ingress of the dashboard.
 func HeadIngressName(c *rayv1.RayCluster) string { return checkName(c.Name + "-head-ingress") }
 
+// StorageClaimName returns the name of the claim that is created for the head's state.
+func StorageClaimName(c *rayv1.RayCluster) string { return c.Name + "-gcs-pvc" }
+
 // headFQDN returns the full DNS name of the head's Service.
 func headFQDN(s *Settings, c *rayv1.RayCluster) string {
 	return HeadServiceName(c) + "." + c.Namespace + ".svc." + s.ClusterDomain

@@ -49,6 +49,7 @@ func HeadPod(s *Settings, c *rayv1.RayCluster) *corev1.Pod {
 	pod.Annotations[rayv1.AnnotationTemplateHash] = HeadHash(c)
 	pod.Annotations[rayv1.AnnotationSharedHash] = SharedHash(c)
 	fillSpec(s, c, n, pod)
+	addStorage(c, pod)
 	if hasAutoscaler(c) {
 		addAutoscaler(s, c, pod)
 	}

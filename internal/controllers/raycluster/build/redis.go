@@ -17,11 +17,8 @@ func faultTolerant(c *rayv1.RayCluster) bool {
 	return c.Spec.GcsFaultToleranceOptions != nil || strings.EqualFold(c.Annotations[rayv1.AnnotationFTEnabled], "true")
 }
 
-// FaultTolerant reports whether the head stores its state in Redis.
-func FaultTolerant(c *rayv1.RayCluster) bool {
-	o := c.Spec.GcsFaultToleranceOptions
-	return faultTolerant(c) && (o == nil || o.Backend != rayv1.BackendRocksDB)
-}
+// usesRedis reports whether the head stores its state in Redis.
+func usesRedis(c *rayv1.RayCluster) bool { return faultTolerant(c) && !usesRocksDB(c) }
 
 // storageNamespace returns the namespace that separates this cluster's keys from others.
 func storageNamespace(c *rayv1.RayCluster) string {
@@ -31,13 +28,19 @@ func storageNamespace(c *rayv1.RayCluster) string {
 	return firstNonEmpty(c.Annotations[rayv1.AnnotationStorageNamespace], string(c.UID))
 }
 
-// addFaultTolerance sets the address of Redis on the head, and makes workers wait for a new head.
+// addFaultTolerance sets on the head where it stores its state, and makes workers wait for a new
+// head.
 func addFaultTolerance(c *rayv1.RayCluster, n *node, e environment) {
 	if !faultTolerant(c) {
 		return
 	}
 	if !n.isHead() {
 		e.addDefault(rayv1.EnvReconnectTimeout, "600")
+		return
+	}
+	if usesRocksDB(c) {
+		e.addDefault(rayv1.EnvGCSStorage, string(rayv1.BackendRocksDB))
+		e.addDefault(rayv1.EnvGCSStoragePath, storagePath)
 		return
 	}
 	e.addDefault(rayv1.EnvStorageNamespace, storageNamespace(c))
@@ -89,7 +92,7 @@ EOF
 // NeedsRedisCleanup reports whether the keys of a cluster in Redis are removed when it is deleted.
 // It is false if there are none or the operator keeps them.
 func NeedsRedisCleanup(s *Settings, c *rayv1.RayCluster) bool {
-	return s.RedisCleanup && FaultTolerant(c)
+	return s.RedisCleanup && usesRedis(c)
 }
 
 // RedisCleanupJob returns the Job that removes the cluster's keys from Redis. It returns nil if

@@ -52,6 +52,7 @@ func Validate(c *rayv1.RayCluster) []Invalid {
 	f.faultTolerance(c)
 	f.checkAutoscaler(c)
 	f.checkAuth(c)
+	f.checkNetworkPolicy(c)
 	f.checkUnsupported(c)
 	f.reason = InvalidStatus
 	suspending := meta.IsStatusConditionTrue(c.Status.Conditions, rayv1.RayClusterSuspending)
@@ -150,7 +151,6 @@ func (f *findings) checkAuth(c *rayv1.RayCluster) {
 // clusters of a RayJob or RayService, which decide on upgrades themselves.
 func (f *findings) checkUnsupported(c *rayv1.RayCluster) {
 	const unsupported = "not supported yet; omit it"
-	f.addIf(c.Spec.NetworkPolicy != nil, "spec.networkPolicy: %s, and create a NetworkPolicy yourself", unsupported)
 	f.addIf(c.Spec.TLSOptions != nil && c.Spec.TLSOptions.Enabled != nil && *c.Spec.TLSOptions.Enabled, "spec.tlsOptions: %s, and mount certificates in the Pod templates", unsupported)
 	f.addIf(c.Spec.HistoryServerOptions != nil, "spec.historyServerOptions: %s, and add a collector to the Pod templates", unsupported)
 	from := c.Labels[rayv1.LabelOriginatedFromKind]

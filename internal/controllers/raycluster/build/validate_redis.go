@@ -24,23 +24,18 @@ func (f *findings) faultTolerance(c *rayv1.RayCluster) {
 		f.addIf(!faultTolerant(c) && hasEnv(env, rayv1.EnvRedisAddress), at+".template: RAY_REDIS_ADDRESS is set, but fault tolerance is not enabled; set spec.gcsFaultToleranceOptions.redisAddress instead")
 		return
 	}
-	f.checkBackend(o)
 	_, both := c.Annotations[rayv1.AnnotationFTEnabled]
 	f.addIf(both, "metadata.annotations[%s]: cannot be combined with spec.gcsFaultToleranceOptions; remove the annotation", rayv1.AnnotationFTEnabled)
+	if usesRocksDB(c) {
+		f.checkRocksDB(c, env)
+		return
+	}
+	f.addIf(o.Storage != nil, "spec.gcsFaultToleranceOptions.storage: only used by the backend rocksdb; omit it, or set backend: rocksdb")
+	f.addIf(strings.TrimSpace(o.RedisAddress) == "", "spec.gcsFaultToleranceOptions.redisAddress: must not be empty; set host:port of a Redis server")
 	_, both = c.Annotations[rayv1.AnnotationStorageNamespace]
 	f.addIf(both, "metadata.annotations[%s]: set spec.gcsFaultToleranceOptions.externalStorageNamespace instead", rayv1.AnnotationStorageNamespace)
 	_, param = n.params[paramRedisPassword]
 	f.addIf(param, at+".rayStartParams[redis-password]: set spec.gcsFaultToleranceOptions.redisPassword instead")
 	f.addIf(hasEnv(env, rayv1.EnvRedisPassword), at+".template: set spec.gcsFaultToleranceOptions.redisPassword instead of the variable REDIS_PASSWORD")
 	f.addIf(hasEnv(env, rayv1.EnvRedisAddress), at+".template: set spec.gcsFaultToleranceOptions.redisAddress instead of the variable RAY_REDIS_ADDRESS")
-}
-
-func (f *findings) checkBackend(o *rayv1.GcsFaultToleranceOptions) {
-	const at = "spec.gcsFaultToleranceOptions"
-	if o.Backend == rayv1.BackendRocksDB {
-		f.addIf(true, at+".backend: rocksdb is not supported yet; use redis")
-		return
-	}
-	f.addIf(o.Storage != nil, at+".storage: only used by the backend rocksdb, which is not supported yet; omit it")
-	f.addIf(strings.TrimSpace(o.RedisAddress) == "", at+".redisAddress: must not be empty; set host:port of a Redis server")
 }

@@ -69,10 +69,14 @@ func Objects(s *build.Settings, c *rayv1.RayCluster) []client.Object {
 	for _, o := range []client.Object{
 		build.HeadService(s, c), build.ServeService(s, c), build.HeadlessService(s, c), build.ServiceAccount(c), build.BuildAutoscalerRole(c),
 		build.RoleBinding(c), build.AuthSecret(c, "c2VjcmV0"), build.RedisCleanupJob(s, c), build.HeadIngress(c),
+		build.StorageClaim(c),
 	} {
 		if !reflect.ValueOf(o).IsNil() {
 			all = append(all, o)
 		}
+	}
+	for _, policy := range build.NetworkPolicies(c) {
+		all = append(all, policy)
 	}
 	return all
 }
