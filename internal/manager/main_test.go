@@ -18,7 +18,7 @@ func TestMain_RejectsInvalidFlags(t *testing.T) {
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be positive", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
 		{"an unknown flag", "--frobnicate", "unknown flag: --frobnicate", 2},
-		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `unknown gate "RayClusterStatusCondition"; known gates are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
+		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `unknown gate "RayClusterStatusCondition"; known gates are GCSFaultToleranceEmbeddedStorage, RayClusterNetworkPolicy, RayClusterStatusConditions, RayMultiHostIndexing`, 2},
 		{"a gate without a value", "--feature-gates=RayMultiHostIndexing", "use RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
 		{"an unsupported gate", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not supported yet", 2},
 		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not supported yet", 2},

@@ -23,7 +23,7 @@ func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 	gates := raycluster.DefaultGates()
 	c.rayError = c.ReadEnvironment(getenv)
 	c.RayGates = &gates
-	f.Func("feature-gates", "feature gates of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing", gates.Set)
+	f.Func("feature-gates", "feature gates of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing, RayClusterNetworkPolicy, GCSFaultToleranceEmbeddedStorage; all are on by default", gates.Set)
 	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration, with containers, environment, annotations and labels for all Pods of RayClusters, and flags; it takes precedence over these flags on the command line")
 	f.Func("batch-scheduler", "not supported yet; must be empty or default", func(name string) error {
 		if name != "" && name != "default" {

@@ -40,7 +40,7 @@ func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) erro
 	if s.Forget {
 		c.expect.ForgetOwner(w.Cluster.UID)
 	}
-	errs := []error{c.restampPods(ctx, w.Cluster, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
+	errs := []error{c.deletePolicies(ctx, w.Cluster, s.DeletePolicies), c.restampPods(ctx, w.Cluster, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
 	if errors.Join(errs...) == nil {
 		for _, e := range s.Events {
 			c.recordEvent(w.Cluster, e)

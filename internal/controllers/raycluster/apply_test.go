@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -102,7 +103,7 @@ func TestReconcile_ReportsFailedWrite(t *testing.T) {
 				c.change(cluster)
 			}
 			api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(cluster).WithStatusSubresource(cluster).
-				WithIndex(&corev1.Pod{}, indexPods, byCluster).WithInterceptorFuncs(interceptor.Funcs{
+				WithIndex(&corev1.Pod{}, indexPods, byCluster).WithIndex(&networkingv1.NetworkPolicy{}, indexPolicies, byCluster).WithInterceptorFuncs(interceptor.Funcs{
 				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 					return fmt.Errorf("metadata.annotations: Too long: may not be more than 262144 bytes")
 				},

@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,9 @@ const Name = "raycluster"
 
 // KubeRayLease is the name of the leader election Lease of KubeRay's operator.
 const KubeRayLease = "ray-operator-leader"
+
+// indexPolicies is the cache index of NetworkPolicies by cluster name.
+const indexPolicies = "raycluster.networkpolicies.cluster"
 
 // indexPods is the cache index of Pods by cluster name.
 const indexPods = "raycluster.pods.cluster"
@@ -63,21 +67,27 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Options = c.Options.withDefaults()
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.memory = kit.NewObjectMemory(newMemory)
-	own, err := ownCache(mgr, c.Options.Namespaces)
+	own, err := ownCache(mgr, c.Options)
 	if err != nil {
 		return err
 	}
 	c.own, c.peer = own, newPeerOperator()
 	c.peer.LeaseReader = own
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&rayv1.RayCluster{}).
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Pod{}, c.onPod())).
 		WatchesRawSource(source.Kind[client.Object](own, &corev1.Service{}, c.onObject("Service"))).
 		WatchesRawSource(source.Kind[client.Object](own, &batchv1.Job{}, c.onObject("Job"))).
 		WatchesRawSource(source.Kind[client.Object](own, newNodeMetadata(), c.onNode())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
-		Complete(c)
+		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency})
+	if c.Options.Gates.NetworkPolicy {
+		b = b.WatchesRawSource(source.Kind[client.Object](own, &networkingv1.NetworkPolicy{}, c.onObject("NetworkPolicy")))
+	}
+	if c.Options.Gates.EmbeddedStorage {
+		b = b.WatchesRawSource(source.Kind[client.Object](own, &corev1.PersistentVolumeClaim{}, c.onObject("PersistentVolumeClaim")))
+	}
+	return b.Complete(c)
 }
 
 // Reconcile observes one cluster, plans and applies the actions, and writes the status.

@@ -31,8 +31,16 @@ func (c *Controller) ensureObjects(ctx context.Context, cluster *rayv1.RayCluste
 	return nil
 }
 
-// kindOf returns the kind of an object, for events.
+// kindOf returns the kind of an object.
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
+
+// kindInEvents returns the kind of an object as the reasons of events have it.
+func kindInEvents(o client.Object) string {
+	if _, is := o.(*corev1.PersistentVolumeClaim); is {
+		return "PVC"
+	}
+	return kindOf(o)
+}
 
 // ensureOne creates an object unless it was checked within the requeue interval. The watch clears
 // that record when the object is deleted, so a deleted Service is created again at once.
@@ -88,11 +96,11 @@ func (c *Controller) ensureObject(ctx context.Context, cluster *rayv1.RayCluster
 			return err
 		}
 	}
-	kind := kindOf(want)
+	kind, reason := kindOf(want), kindInEvents(want)
 	is := want.DeepCopyObject().(client.Object)
 	err := c.Create(ctx, is)
 	if err == nil {
-		c.recordEvent(cluster, Event{corev1.EventTypeNormal, "Created" + kind, actionCreate,
+		c.recordEvent(cluster, Event{corev1.EventTypeNormal, "Created" + reason, actionCreate,
 			fmt.Sprintf("Created %s %s/%s", strings.ToLower(kind), want.GetNamespace(), want.GetName())})
 		return nil
 	}
@@ -100,7 +108,7 @@ func (c *Controller) ensureObject(ctx context.Context, cluster *rayv1.RayCluster
 		return c.updateExisting(ctx, cluster, want)
 	}
 	err = fmt.Errorf("create %s %s/%s: %w", strings.ToLower(kind), want.GetNamespace(), want.GetName(), err)
-	c.recordWarning(cluster, "FailedToCreate"+kind, actionCreate, "%s", err)
+	c.recordWarning(cluster, "FailedToCreate"+reason, actionCreate, "%s", err)
 	return err
 }
 
@@ -119,12 +127,16 @@ func (c *Controller) updateExisting(ctx context.Context, cluster *rayv1.RayClust
 	if err != nil {
 		return err
 	}
-	if !owned {
+	if !owned && !isRetainedClaim(cluster, is) {
 		return c.refuseObject(ctx, cluster, want)
 	}
 	switch is := is.(type) {
 	case *networkingv1.Ingress:
 		return c.updateIngress(ctx, cluster, is, want.(*networkingv1.Ingress))
+	case *networkingv1.NetworkPolicy:
+		return c.updatePolicy(ctx, cluster, is, want.(*networkingv1.NetworkPolicy))
+	case *corev1.PersistentVolumeClaim:
+		c.reportStorageDrift(cluster, is, want.(*corev1.PersistentVolumeClaim))
 	case *rbacv1.Role:
 		return c.updateRole(ctx, cluster, is, want.(*rbacv1.Role))
 	case *rbacv1.RoleBinding:
@@ -145,7 +157,11 @@ func (c *Controller) refuseObject(ctx context.Context, cluster *rayv1.RayCluster
 		}
 	}
 	err := fmt.Errorf("create %s %s: %w; %s", strings.ToLower(kindOf(want)), want.GetName(), errForeignObject, adviceOnForeign(want))
-	c.recordWarning(cluster, "FailedToCreate"+kindOf(want), actionCreate, "%s", err)
+	reason := "FailedToCreate" + kindInEvents(want)
+	if _, policy := want.(*networkingv1.NetworkPolicy); policy {
+		reason = ReasonPolicyNameCollision
+	}
+	c.recordWarning(cluster, reason, actionCreate, "%s", err)
 	return err
 }
 
@@ -157,6 +173,8 @@ func adviceOnForeign(want client.Object) string {
 		return remedy + ", or name it in spec.headGroupSpec.template.spec.serviceAccountName"
 	case *corev1.Secret:
 		return remedy + ", or name it in spec.authOptions.secretName"
+	case *corev1.PersistentVolumeClaim:
+		return remedy + ", or name it in spec.gcsFaultToleranceOptions.storage.claimName"
 	}
 	return remedy
 }

@@ -25,6 +25,15 @@ const (
 	// ReasonFailedUpdatePod is the reason if a Pod of another controller cannot be adopted. KubeRay has
 	// no such reason.
 	ReasonFailedUpdatePod = "FailedToUpdatePod"
+	// ReasonPolicyNameCollision is the reason if a NetworkPolicy has the name of one of the cluster's
+	// own.
+	ReasonPolicyNameCollision = "NetworkPolicyNameCollision"
+	// ReasonDeletedPolicy and ReasonFailedDeletePolicy are about NetworkPolicies that the spec no longer
+	// asks for.
+	ReasonDeletedPolicy      = "DeletedNetworkPolicy"
+	ReasonFailedDeletePolicy = "FailedToDeleteNetworkPolicy"
+	// ReasonStorageDrift is the reason if the claim of the head's state differs from the spec.
+	ReasonStorageDrift = "GCSStorageDrift"
 	// ReasonRayNotFound is the reason if a head cannot start because its image or machine has no Ray.
 	// KubeRay has no such reason.
 	ReasonRayNotFound = "RayNotFound"

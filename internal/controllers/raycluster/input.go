@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +34,8 @@ type Input struct {
 	Taken map[string]bool
 	// HeadService is the cluster's own Service of the head. If nil, it is not in the cache.
 	HeadService *corev1.Service
+	// Policies are the cluster's own NetworkPolicies, sorted by name.
+	Policies []*networkingv1.NetworkPolicy
 	// CleanupJob is the cluster's own Job that removes its keys from Redis once it is deleted. If nil,
 	// it does not exist.
 	CleanupJob *batchv1.Job
@@ -54,6 +57,8 @@ type Actions struct {
 	AddFinalizer, RemoveFinalizer string
 	// Ensure are the objects that must exist before the Pods.
 	Ensure []client.Object
+	// DeletePolicies are NetworkPolicies that the spec no longer asks for.
+	DeletePolicies []*networkingv1.NetworkPolicy
 	// Restamp are the Pods to adopt from another version of the controller.
 	Restamp []Restamp
 	// Delete are the Pods to delete, heads after the others.

@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +35,7 @@ func (c *Controller) observeCluster(ctx context.Context, k types.NamespacedName)
 		return nil, err
 	}
 	w := &Input{Cluster: &cluster}
-	for _, read := range []func(context.Context, *Input) error{c.readPods, c.readHeadService, c.readCleanupJob, c.readServiceAccount} {
+	for _, read := range []func(context.Context, *Input) error{c.readPods, c.readHeadService, c.readPolicies, c.readCleanupJob, c.readServiceAccount} {
 		if err := read(ctx, w); err != nil {
 			return nil, err
 		}
@@ -110,6 +111,25 @@ func (c *Controller) readHeadService(ctx context.Context, w *Input) error {
 	if metav1.IsControlledBy(&svc, w.Cluster) { // a foreign one is refused when it is ensured
 		w.HeadService = &svc
 	}
+	return nil
+}
+
+// readPolicies reads the NetworkPolicies that the cluster controls.
+func (c *Controller) readPolicies(ctx context.Context, w *Input) error {
+	if !c.Options.Gates.NetworkPolicy {
+		return nil
+	}
+	var list networkingv1.NetworkPolicyList
+	err := c.own.List(ctx, &list, client.InNamespace(w.Cluster.Namespace), client.MatchingFields{indexPolicies: w.Cluster.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("list network policies: %w", err)
+	}
+	for i := range list.Items {
+		if policy := &list.Items[i]; metav1.IsControlledBy(policy, w.Cluster) && policy.DeletionTimestamp == nil {
+			w.Policies = append(w.Policies, policy)
+		}
+	}
+	slices.SortFunc(w.Policies, func(a, b *networkingv1.NetworkPolicy) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
 }
 

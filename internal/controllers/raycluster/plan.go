@@ -25,7 +25,8 @@ func Plan(now time.Time, o Options, w Input) Actions {
 		return p.out
 	}
 	p.requeueAt(now.Add(o.Build.Requeue))
-	if p.out.Rejections = build.Validate(p.c); len(p.out.Rejections) > 0 {
+	p.out.Rejections = append(build.Validate(p.c), findGatedFields(o.Gates, p.c)...)
+	if len(p.out.Rejections) > 0 {
 		p.out.RequeueAt = time.Time{} // nothing to do until the spec changes
 		return p.out
 	}

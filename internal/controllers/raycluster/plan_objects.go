@@ -45,5 +45,31 @@ func (p *plan) planObjects() bool {
 			p.out.Ensure = append(p.out.Ensure, o)
 		}
 	}
+	p.planPolicies()
+	if claim := build.StorageClaim(p.c); claim != nil {
+		p.out.Ensure = append(p.out.Ensure, claim)
+	}
 	return true
+}
+
+// planPolicies lists the NetworkPolicies, which must exist before the Pods that they select. That
+// of a removed group is deleted after its last Pod.
+func (p *plan) planPolicies() {
+	wanted := map[string]bool{}
+	for _, policy := range build.NetworkPolicies(p.c) {
+		wanted[policy.Name] = true
+		p.out.Ensure = append(p.out.Ensure, policy)
+	}
+	for _, policy := range p.Policies {
+		if wanted[policy.Name] || len(wanted) > 0 && p.hasPodsOf(policy.Labels[rayv1.LabelGroup]) {
+			continue
+		}
+		p.addReason("delete NetworkPolicy %s, which the spec no longer asks for", policy.Name)
+		p.out.DeletePolicies = append(p.out.DeletePolicies, policy)
+	}
+}
+
+// hasPodsOf reports whether a Pod of the group exists.
+func (p *plan) hasPodsOf(group string) bool {
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return pod.Labels[rayv1.LabelGroup] == group })
 }

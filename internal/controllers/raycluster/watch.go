@@ -61,15 +61,23 @@ func (c *Controller) onPod() handler.EventHandler {
 	}
 }
 
-// onObject returns a handler that requeues the cluster of an object. A delete event clears the
-// record in memory.ensured, so that the object is created again.
+// onObject returns a handler that requeues the cluster of an object. If the object is deleted or its
+// spec changes, the record in memory.ensured is cleared, so that it is created or updated again.
 func (c *Controller) onObject(kind string) handler.EventHandler {
+	forget := func(o client.Object) {
+		k := types.NamespacedName{Namespace: o.GetNamespace(), Name: clusterOf(o)}
+		c.memory.UpdateIfPresent(k, func(m *memory) { delete(m.ensured, objectKey(kind, o.GetName())) })
+	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wakeCluster(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wakeCluster(e.ObjectNew, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectNew.GetGeneration() != e.ObjectOld.GetGeneration() { // always 0 of Services and claims
+				forget(e.ObjectNew)
+			}
+			wakeCluster(e.ObjectNew, q)
+		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			k := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: clusterOf(e.Object)}
-			c.memory.UpdateIfPresent(k, func(m *memory) { delete(m.ensured, objectKey(kind, e.Object.GetName())) })
+			forget(e.Object)
 			wakeCluster(e.Object, q)
 		},
 	}
