@@ -2,11 +2,10 @@
 // cannot say what is meant.
 //
 // The schema of a Pod keeps no descriptions: with them a CRD is too large for the
-// annotation of kubectl apply. A version that is stored somewhere stays listed, for
-// otherwise the API server refuses the CRD that replaces the older one. The patch of a flow's step
-// gets the schema of both kinds of Job less whatever fills or demands a field, so that what a user
-// has not set stays unset. And the quantities of Pods match only what can be parsed; those of our
-// own kinds have rules with sentences of their own.
+// annotation of kubectl apply. An older version that clients use is served beside the stored one.
+// The patch of a flow's step gets the schema of both kinds of Job less whatever fills or demands a
+// field, so that what a user has not set stays unset. And the quantities of Pods match only what can
+// be parsed; those of our own kinds have rules with sentences of their own.
 package main
 
 import (
@@ -30,8 +29,9 @@ var podSchemas = map[string][]string{
 	},
 }
 
-// unserved are the versions, by CRD, that older installations may have stored.
-var unserved = map[string]string{"ray.io_rayclusters.yaml": "v1alpha1"}
+// deprecated are the versions, by CRD, that older clients use and older installations may have
+// stored. They have the schema of the stored version.
+var deprecated = map[string]string{"ray.io_rayclusters.yaml": "v1alpha1"}
 
 // patched are the CRDs whose steps have a patch.
 var patched = []string{"flow.volcano.sh_jobflows.yaml", "flow.k8s4r.io_cronjobflows.yaml"}
@@ -56,8 +56,8 @@ func finish() error {
 			return err
 		}
 	}
-	for file, version := range unserved {
-		if err := edit(file, func(crd object) error { return list(crd, version) }); err != nil {
+	for file, version := range deprecated {
+		if err := edit(file, func(crd object) error { return addDeprecated(crd, version) }); err != nil {
 			return err
 		}
 	}
@@ -122,19 +122,36 @@ func trim(node any, fields []string) {
 	})
 }
 
-// list adds a version that is not served. What is stored as one of it is read
-// as one of the served version.
-func list(crd object, version string) error {
+// addDeprecated adds a version that is served with a warning. Its schema is that of the stored
+// version without descriptions, so that no object gets around a check, and objects need no
+// conversion.
+func addDeprecated(crd object, version string) error {
 	spec, _ := crd["spec"].(object)
 	versions, ok := spec["versions"].([]any)
-	if !ok {
-		return errors.New("no spec.versions")
+	if !ok || len(versions) != 1 {
+		return errors.New("spec.versions must have the stored version alone")
 	}
-	spec["versions"] = append(versions, object{
-		"name": version, "served": false, "storage": false,
-		"schema": object{"openAPIV3Schema": object{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-	})
+	stored, _ := versions[0].(object)
+	older, err := copyObject(stored)
+	if err != nil {
+		return err
+	}
+	each(older["schema"], undescribe)
+	names, _ := spec["names"].(object)
+	older["name"], older["storage"], older["deprecated"] = version, false, true
+	older["deprecationWarning"] = fmt.Sprintf("%[1]v/%[2]s %[3]v is deprecated; use %[1]v/%[4]v %[3]v", spec["group"], version, names["kind"], stored["name"])
+	spec["versions"] = append(versions, older)
 	return nil
+}
+
+// copyObject returns a deep copy.
+func copyObject(o object) (object, error) {
+	data, err := yaml.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	var c object
+	return c, yaml.Unmarshal(data, &c)
 }
 
 // undescribe drops the description of a schema. A property may be called so too,
