@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// schemaOf returns the schema of the version that we serve.
+// schemaOf returns the schema of the version that is stored, which is the one that we read.
 func schemaOf(crd *unstructured.Unstructured) map[string]any {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
-		if v, ok := v.(map[string]any); ok && v["name"] == "v1alpha1" {
+		if v, ok := v.(map[string]any); ok && v["storage"] == true {
 			s, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
 			return s
 		}

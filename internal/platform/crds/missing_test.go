@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,6 +23,21 @@ func TestMissingFields(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
+	}
+}
+
+// The stored version is compared: of an older one that is served as well, no object is read.
+func TestMissingFields_ComparesTheStoredVersion(t *testing.T) {
+	crd := func(stored string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: parse(t, `{spec: {versions: [
+			{name: v1alpha1, storage: false, schema: {openAPIV3Schema: {}}},
+			{name: v1, storage: true, schema: {openAPIV3Schema: `+stored+`}}]}}`)}
+	}
+	const ours = `{properties: {spec: {properties: {name: {}, suspend: {}}}}}`
+	for in, want := range map[string]string{ours: "", `{properties: {spec: {properties: {name: {}}}}}`: ".spec.suspend"} {
+		if got := strings.Join(MissingFields(crd(ours), crd(in)), " "); got != want {
+			t.Errorf("%s: %q, want %q", in, got, want)
+		}
 	}
 }
 
