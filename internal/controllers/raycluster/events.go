@@ -28,9 +28,9 @@ const (
 	// ReasonPolicyNameCollision is the reason if a NetworkPolicy has the name of one of the cluster's
 	// own.
 	ReasonPolicyNameCollision = "NetworkPolicyNameCollision"
-	// ReasonDeletedPolicy and ReasonFailedDeletePolicy are about NetworkPolicies that the spec no longer
-	// asks for.
-	ReasonDeletedPolicy      = "DeletedNetworkPolicy"
+	// ReasonDeletedPolicy is the reason if a NetworkPolicy was deleted that the spec no longer asks for.
+	ReasonDeletedPolicy = "DeletedNetworkPolicy"
+	// ReasonFailedDeletePolicy is the reason if such a NetworkPolicy cannot be deleted.
 	ReasonFailedDeletePolicy = "FailedToDeleteNetworkPolicy"
 	// ReasonStorageDrift is the reason if the claim of the head's state differs from the spec.
 	ReasonStorageDrift = "GCSStorageDrift"
