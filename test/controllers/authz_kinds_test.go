@@ -212,7 +212,11 @@ func completeRayCluster(o client.Object) {
 	for i := range c.Spec.WorkerGroupSpecs {
 		completePod(&c.Spec.WorkerGroupSpecs[i].Template.Spec)
 	}
-	if o := c.Spec.GcsFaultToleranceOptions; o != nil && o.RedisAddress == "" {
+	switch o := c.Spec.GcsFaultToleranceOptions; {
+	case o == nil:
+	case o.Storage != nil:
+		*o = rayv1.GcsFaultToleranceOptions{Backend: rayv1.BackendRocksDB, Storage: o.Storage}
+	case o.RedisAddress == "":
 		o.RedisAddress = "redis:6379"
 	}
 	if s := c.Spec.HeadGroupSpec.HeadService; s != nil && len(s.Spec.Ports) == 0 {
@@ -235,6 +239,10 @@ func buildRayCluster(o client.Object) (objects []client.Object) {
 	objects = appendIfAny(objects, build.BuildAutoscalerRole(c))
 	objects = appendIfAny(objects, build.RoleBinding(c))
 	objects = appendIfAny(objects, build.RedisCleanupJob(&s, c))
+	objects = appendIfAny(objects, build.StorageClaim(c))
+	for _, policy := range build.NetworkPolicies(c) {
+		objects = append(objects, policy)
+	}
 	for _, o := range objects {
 		annotations := o.GetAnnotations()
 		for _, hash := range []string{rayv1.AnnotationTemplateHash, rayv1.AnnotationSharedHash, rayv1.AnnotationRecreateHash} {

@@ -102,7 +102,7 @@ var exceptions = []exception{
 	{"", "", "v1.Role", false, "ours: the rules for Ray's autoscaler, and a binding to an account that the author's Pods may use"},
 	{"", "", "v1.ServiceAccount", false, "ours: the account of Ray's autoscaler"},
 	{"", "", "v1.ConfigMap", false, "ours: the host names of the Job's own Pods"},
-	{"", "", "v1.NetworkPolicy", false, "ours: selects the Job's own Pods"},
+	{"vcjob", "", "v1.NetworkPolicy", false, "ours: selects the Job's own Pods"},
 	{"", "", "v1alpha1.TaskGroup", false, "ours: carries out a Job; admission has checked the same tasks in the Job"},
 	{"RayCluster", "", "v1.Job", false, "ours: our command in a Pod of the head's template"},
 	{"vcjob", "spec.plugins", "v1.Service", false, "ours: headless, for the Job's own Pods"},

@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,10 +18,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build/buildtest"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -118,6 +117,8 @@ func TestRayCluster_Admission(t *testing.T) {
 	})
 	t.Run("the schema", func(t *testing.T) { s.in(t).schema() })
 	t.Run("managedBy", func(t *testing.T) { s.in(t).managedBy() })
+	t.Run("v1alpha1", func(t *testing.T) { s.in(t).olderVersion() })
+	t.Run("NetworkPolicies without DNS", func(t *testing.T) { s.in(t).egressWithoutDNS() })
 	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
 	t.Run("a group is suspended beside an autoscaler", func(t *testing.T) { s.in(t).suspendsScaledGroup() })
 }
@@ -146,10 +147,90 @@ func (s *rays) schema() {
 	} {
 		checkError(s.T, spec, want, s.Create(s.Context(), s.raw("bad", spec), client.DryRunAll))
 	}
-	old := s.raw("old", `{}`)
-	old.SetAPIVersion("ray.io/v1alpha1")
-	if err := s.Get(s.Context(), client.ObjectKeyFromObject(c), old); err == nil {
-		s.Error("v1alpha1 is served")
+}
+
+// olderVersion is a client that knows ray.io/v1alpha1 alone. Its objects are stored as v1, and the
+// same checks apply to them.
+func (s *rays) olderVersion() {
+	const head = `"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}}`
+	older := func(name, spec string) *unstructured.Unstructured {
+		c := s.raw(name, spec)
+		c.SetAPIVersion("ray.io/v1alpha1")
+		return c
+	}
+	c := older("older", `{`+head+`, "workerGroupSpecs": [{"groupName": "g", "template": {"spec": {"containers": [{"name": "r", "ports": [{"containerPort": 80}]}]}}}], "unknown": 1}`)
+	const deprecated = "ray.io/v1alpha1 RayCluster is deprecated; use ray.io/v1 RayCluster"
+	if got := s.collectWarnings(func(as client.Client) error { return as.Create(s.Context(), c) }); !hasWarning(got, deprecated) {
+		s.Errorf("created with the warnings %v", got)
+	}
+	var now rayv1.RayCluster
+	s.must(s.Get(s.Context(), client.ObjectKeyFromObject(c), &now))
+	g := now.Spec.WorkerGroupSpecs[0]
+	if *g.MaxReplicas != 2147483647 || g.NumOfHosts != 1 || g.Template.Spec.Containers[0].Ports[0].Protocol != corev1.ProtocolTCP {
+		s.Errorf("read as v1 it has no defaults: %+v", g)
+	}
+	for spec, want := range map[string]string{ // by the schema, by its rules, and by policies
+		`{}`: "spec.headGroupSpec: Required value",
+		`{` + head + `, "workerGroupSpecs": [{"groupName": "g", "template": {"spec": {"containers": "none"}}}]}`:                              `spec.workerGroupSpecs[0].template.spec.containers: Invalid value: "string"`,
+		`{` + head + `, "workerGroupSpecs": [{"groupName": "g", "replicas": 100001, "template": {"spec": {"containers": [{"name": "r"}]}}}]}`: "spec.workerGroupSpecs[0].replicas: Invalid value: 100001",
+		`{` + head + `, "managedBy": "someone.example/else"}`:                                                                                 "managedBy must be ray.io/kuberay-operator (this controller) or kueue.x-k8s.io/multikueue",
+		`{` + head + `, "networkPolicy": {"mode": "DenyAllIngress", "head": {"egressRules": [{}]}}}`:                                          "spec.networkPolicy.head.egressRules: mode DenyAllIngress allows all egress",
+	} {
+		checkError(s.T, spec, want, s.Create(s.Context(), older("bad", spec), client.DryRunAll))
+	}
+	s.must(s.Get(s.Context(), client.ObjectKeyFromObject(c), c))
+	if c.GetAPIVersion() != "ray.io/v1alpha1" {
+		s.Errorf("it is read as %s", c.GetAPIVersion())
+	}
+	s.must(unstructured.SetNestedField(c.Object, "2.60.0", "spec", "rayVersion"))
+	s.must(s.Update(s.Context(), c))
+	tenant := rest.CopyConfig(s.config)
+	tenant.Impersonate = rest.ImpersonationConfig{UserName: "tenant"}
+	s.must(s.Create(s.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tenant"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"ray.io"}, Resources: []string{"rayclusters"}, Verbs: []string{"create"}}}}))
+	s.must(s.Create(s.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tenant"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "tenant"}}}))
+	s.await("an author who may not create Pods is refused", func() bool {
+		err := s.client(tenant).Create(s.Context(), older("tenant", `{`+head+`}`), client.DryRunAll)
+		if err == nil {
+			s.Fatal("the tenant creates Pods")
+		}
+		return strings.Contains(err.Error(), "you may not create pods in namespace default")
+	})
+}
+
+// egressWithoutDNS writes policies with which Pods can or cannot resolve names.
+func (s *rays) egressWithoutDNS() {
+	const head = `"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}}, "workerGroupSpecs": [{"groupName": "g", "template": {"spec": {"containers": [{"name": "r"}]}}}]`
+	const dns = `"egressRules": [{"ports": [{"protocol": "UDP", "port": 53}]}]`
+	for policy, want := range map[string]string{
+		`{}`:                         "spec.networkPolicy.head, spec.networkPolicy.worker: no egress rule allows UDP port 53",
+		`{"mode": "DenyAllIngress"}`: "",
+		`{"mode": "DenyAllEgress", "worker": {` + dns + `}}`:                                                                "spec.networkPolicy.head: no egress rule allows UDP port 53",
+		`{"head": {` + dns + `}, "worker": {"egressRules": [{}]}}`:                                                          "",
+		`{"head": {` + dns + `}, "workerGroups": [{"groupName": "g"}]}`:                                                     "spec.networkPolicy.workerGroups[g]: no egress rule allows UDP port 53",
+		`{"head": {"egressRules": [{"ports": [{"port": 53}]}]}, "worker": {` + dns + `}}`:                                   "spec.networkPolicy.head: no egress rule allows UDP port 53",
+		`{"head": {"egressRules": [{"ports": [{"protocol": "UDP", "port": 50, "endPort": 60}]}]}, "worker": {` + dns + `}}`: "",
+		`{"head": {"egressRules": [{"ports": [{"protocol": "UDP", "port": "dns"}]}]}, "worker": {` + dns + `}}`:             "",
+		`{"head": {"egressRules": [{"ports": [{"protocol": "UDP"}]}]}, "worker": {` + dns + `}}`:                            "",
+		`{"mode": "DenyAllIngress", "workerGroups": [{"groupName": "other"}]}`:                                              "spec.networkPolicy.workerGroups[other]: has no effect, because there is no worker group of this name",
+	} {
+		c := s.raw("policies", `{`+head+`, "networkPolicy": `+policy+`}`)
+		got := s.collectWarnings(func(as client.Client) error { return as.Create(s.Context(), c, client.DryRunAll) })
+		if want == "" && len(got) > 0 || want != "" && !hasWarning(got, want) {
+			s.Errorf("%s: warnings %v, want %q", policy, got, want)
+		}
+	}
+	c := s.raw("policies", `{`+head+`}`)
+	s.must(s.Create(s.Context(), c))
+	s.must(unstructured.SetNestedMap(c.Object, map[string]any{}, "spec", "networkPolicy"))
+	if got := s.collectWarnings(func(as client.Client) error { return as.Update(s.Context(), c) }); !hasWarning(got, "UDP port 53") {
+		s.Errorf("changed: no warning, only %v", got)
+	}
+	s.must(unstructured.SetNestedField(c.Object, "2.60.0", "spec", "rayVersion"))
+	if got := s.collectWarnings(func(as client.Client) error { return as.Update(s.Context(), c) }); len(got) > 0 {
+		s.Errorf("not changed: %v", got)
 	}
 }
 
@@ -233,7 +314,6 @@ func TestRayCluster_PolicyAndDefinition(t *testing.T) {
 	t.Parallel()
 	config := testkit.StartAPIServer(t)
 	t.Run("a cluster that was stored before there was a policy can be changed and deleted", func(t *testing.T) { adoptsACluster(t, newRays(t, config)) })
-	t.Run("kubectl apply takes the definition", func(t *testing.T) { appliesTheDefinition(t, newRays(t, config)) })
 	t.Run("kinds that only KubeRay's operator reconciles get a warning", func(t *testing.T) { newRays(t, config).otherKinds() })
 }
 
@@ -299,20 +379,6 @@ func adoptsACluster(t *testing.T, s *rays) {
 	if err := s.Get(t.Context(), client.ObjectKeyFromObject(adopted), adopted); !apierrors.IsNotFound(err) {
 		t.Errorf("it is still there: %v", err)
 	}
-}
-
-// appliesTheDefinition does what kubectl apply does without --server-side: the whole definition
-// becomes an annotation of itself, whose length is limited.
-func appliesTheDefinition(t *testing.T, s *rays) {
-	text, err := config.FS.ReadFile("crd/ray.io_rayclusters.yaml")
-	s.must(err)
-	applied, err := yaml.YAMLToJSON(text)
-	s.must(err)
-	crd := &unstructured.Unstructured{}
-	s.must(yaml.Unmarshal(text, &crd.Object))
-	s.must(s.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
-	crd.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(applied)})
-	s.must(s.Update(t.Context(), crd))
 }
 
 // createWithAccount creates an object. The API server looks service accounts of Pods up in a cache,

@@ -38,6 +38,8 @@ func TestRayCluster(t *testing.T) {
 	rayCases(t, s, "start", rayStart)
 	rayCases(t, s, "better", rayDifferences)
 	rayCases(t, s, "found", rayAdoption)
+	rayCases(t, s, "network", rayNetwork)
+	rayCases(t, s, "storage", rayStorage)
 	t.Run("it yields to KubeRay's operator", func(t *testing.T) { rayYields(s.namespace(t, "kuberay")) })
 }
 
