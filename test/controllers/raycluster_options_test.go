@@ -19,14 +19,30 @@ import (
 func TestRayCluster_Options(t *testing.T) {
 	settings, gates := build.DefaultSettings(), raycluster.DefaultGates()
 	settings.DeterministicHeadName, settings.WaitForGCS, settings.RandomDelete = true, false, true
-	gates.StatusConditions = false
+	gates.StatusConditions, gates.NetworkPolicy, gates.EmbeddedStorage = false, false, false
 	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
 	rayCases(t, s, "options", []rayCase{
 		{"the name of each head is derived from the cluster", rayNamedHead},
 		{"workers without the init container that waits for the head", rayWithoutWait},
 		{"without conditions a suspension follows the spec alone", raySuspendBySpec},
 		{"the controller scales down beside an autoscaler", rayRandomDelete},
+		{"fields whose gates are off are refused", rayGatedFields},
 	})
+}
+
+func rayGatedFields(s *space) {
+	s.kubelet()
+	s.ray("policies", restricted)
+	s.ray("rocksdb", rocksdb(nil))
+	s.awaitRayEvent(build.InvalidSpec, "spec.networkPolicy: the feature gate RayClusterNetworkPolicy is off; omit the field")
+	s.awaitRayEvent(build.InvalidSpec, "spec.gcsFaultToleranceOptions.backend: the feature gate GCSFaultToleranceEmbeddedStorage is off")
+	s.ray("c", nil)
+	s.rayReady("c")
+	for _, cluster := range []string{"policies", "rocksdb"} {
+		if pods := s.rayNodes(cluster, ""); len(pods) > 0 {
+			s.Errorf("%s has %v", cluster, podNames(pods))
+		}
+	}
 }
 
 func rayNamedHead(s *space) {
