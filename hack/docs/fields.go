@@ -30,7 +30,7 @@ func renderFields(root string, pages map[string]string) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		for _, v := range crd.Spec.Versions {
-			if v.Served && v.Schema != nil {
+			if v.Storage && v.Schema != nil { // an older version has the same fields
 				pages["fields/"+crd.Name+".md"] = renderKind(&crd, &v)
 			}
 		}
