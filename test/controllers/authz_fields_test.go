@@ -199,6 +199,7 @@ var samplesByPath = map[string]any{
 	"headService.spec.type":        string(corev1.ServiceTypeNodePort),
 	"upscalingMode":                "Aggressive",
 	"topologyPolicy":               "restricted",
+	"storage.accessModes":          []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 	"networkMode":                  "none",
 	"timeZone":                     "Etc/UTC",
 	"templateRef.apiGroup":         flowv1.TemplateGroupRobots,

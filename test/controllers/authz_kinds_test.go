@@ -212,6 +212,9 @@ func completeRayCluster(o client.Object) {
 	for i := range c.Spec.WorkerGroupSpecs {
 		completePod(&c.Spec.WorkerGroupSpecs[i].Template.Spec)
 	}
+	if p := c.Spec.NetworkPolicy; p != nil && len(p.WorkerGroups) > 0 {
+		p.WorkerGroups[0].GroupName = "g"
+	}
 	switch o := c.Spec.GcsFaultToleranceOptions; {
 	case o == nil:
 	case o.Storage != nil:

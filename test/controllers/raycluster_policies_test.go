@@ -72,8 +72,8 @@ func rayPolicies(s *space) {
 	s.awaitHead("c")
 	for _, name := range []string{"c-head", "c-workers-a", "c-workers-b"} { // they exist before any Pod
 		s.must(s.Get(s.Context(), s.key(name), &networkingv1.NetworkPolicy{}))
-		s.awaitRayEvent("CreatedNetworkPolicy", s.name+"/"+name)
 	}
+	s.awaitRayEvent("CreatedNetworkPolicy", s.name+"/c-head") // and the others, in one series
 	s.rayReady("c")
 	was := s.policyIs("c", "c-head")
 	s.rayRests("c")
@@ -88,7 +88,7 @@ func rayPolicies(s *space) {
 	for _, name := range []string{"c-head", "c-workers-a", "c-workers-b"} {
 		s.policyIs("c", name)
 	}
-	s.awaitRayEvent("UpdatedNetworkPolicy", s.name+"/c-workers-a")
+	s.awaitRayEvent("UpdatedNetworkPolicy", s.name+"/c-head")
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs = c.Spec.WorkerGroupSpecs[:1] })
 	s.policyGone("c-workers-b")
 	s.awaitRayEvent(raycluster.ReasonDeletedPolicy, s.name+"/c-workers-b")
