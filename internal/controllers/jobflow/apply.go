@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -300,5 +301,5 @@ func (m *memory) needsDeletionRecorded(f *flowv1.JobFlow, id types.UID) bool {
 			return s.Reason != ReasonJobDeleted
 		}
 	}
-	return false
+	return slices.ContainsFunc(recordedJobs(f), func(r recordedJob) bool { return r.uid == "" && r.key() == id })
 }

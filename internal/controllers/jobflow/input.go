@@ -21,7 +21,7 @@ type Input struct {
 	// DeletedJobs are deleted Jobs of the flow with their last seen state.
 	DeletedJobs map[types.UID]*Job
 	// MissingSince holds since when Jobs of the status are missing on the API server
-	// without a delete event.
+	// without a delete event, by recordedJob.key.
 	MissingSince map[types.UID]time.Time
 	// Creating names the Jobs that were created and that the cache does not show yet.
 	Creating map[string]bool

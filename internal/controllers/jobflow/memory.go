@@ -19,7 +19,7 @@ type memory struct {
 	// deletedJobs are deleted Jobs with their last seen state.
 	deletedJobs map[types.UID]*Job
 	// missingSince holds since when Jobs are missing on the API server without a delete
-	// event.
+	// event, by recordedJob.key.
 	missingSince map[types.UID]time.Time
 	// takenNames holds when to retry the creation of Jobs whose names belong to other
 	// owners.

@@ -70,6 +70,9 @@ func drawModel(t *rapid.T) *model {
 	}
 	spec.Flows = rapid.Permutation(spec.Flows).Draw(t, "order")
 	m.sim = newSim(spec)
+	if m.sim.prunes = rapid.IntRange(0, 3).Draw(t, "prunes") == 0; m.sim.prunes {
+		dropExtensions(&m.sim.flow.Spec)
+	}
 	for i := range spec.Flows {
 		m.index[spec.Flows[i].Name] = i
 	}
@@ -77,6 +80,17 @@ func drawModel(t *rapid.T) *model {
 	m.made = m.starts
 	m.stopped = func(j *Job) { *m.outcome(j) = batchv1.JobTerminated }
 	return m
+}
+
+// dropExtensions drops the fields of the spec that Volcano's definition does not have.
+func dropExtensions(spec *flowv1.JobFlowSpec) {
+	spec.FailurePolicy = ""
+	for i := range spec.Flows {
+		spec.Flows[i].Retry = nil
+		if d := spec.Flows[i].DependsOn; d != nil {
+			d.Condition = ""
+		}
+	}
 }
 
 // ended reports whether the flow and all of its Jobs have ended.
@@ -181,7 +195,7 @@ func (m *model) forget() {
 	m.restart()
 	for id, j := range m.lost {
 		step := m.stepOf[id]
-		if st := m.step(step); st.JobUID != string(id) {
+		if !m.recordsJob(step, j) {
 			if m.recordedLater(id, step) {
 				continue
 			}
@@ -194,6 +208,14 @@ func (m *model) forget() {
 			*m.outcome(j) = batchv1.JobFailed
 		}
 	}
+}
+
+// recordsJob reports whether the status records that the Job exists, or existed.
+func (m *model) recordsJob(step string, j *Job) bool {
+	if !m.prunes {
+		return m.step(step).JobUID == string(j.UID)
+	}
+	return jobPhases(m.flow.Status.JobStatusList)[j.Name] != ""
 }
 
 // acted reports whether the controller has acted on an end that is not recorded yet. A

@@ -90,28 +90,14 @@ func (c *Controller) observeCreates(in *Input) {
 // API server. The cache may be stale, and to treat an existing Job as deleted would fail
 // its step.
 func (c *Controller) findMissingJobs(ctx context.Context, now time.Time, in *Input) error {
-	ended := map[string]*flowv1.JobStatus{}
-	for i := range in.Flow.Status.JobStatusList {
-		if j := &in.Flow.Status.JobStatusList[i]; flowv1.HasEnded(j.State) {
-			ended[j.Name] = j
-		}
-	}
-	for i := range in.Flow.Status.Steps {
-		s := &in.Flow.Status.Steps[i]
-		id, name := toUID(s.JobUID), JobName(in.Flow.Name, s.Name)
-		if id == "" || in.Jobs[id] != nil || in.DeletedJobs[id] != nil || in.Creating[name] || ended[name] != nil && ended[name].MatchesUID(s.JobUID) {
-			continue
-		}
-		if _, known := in.MissingSince[id]; known {
-			continue
-		}
-		exists, err := c.jobExists(ctx, client.ObjectKey{Namespace: in.Flow.Namespace, Name: name}, id)
+	for _, r := range unseenJobs(in) {
+		exists, err := c.jobExists(ctx, in.Flow, r)
 		if err != nil {
 			return err
 		}
 		if !exists {
-			in.MissingSince[id] = now
-			c.memory.Update(client.ObjectKeyFromObject(in.Flow), in.Flow.UID, func(m *memory) { m.missingSince[id] = now })
+			in.MissingSince[r.key()] = now
+			c.memory.Update(client.ObjectKeyFromObject(in.Flow), in.Flow.UID, func(m *memory) { m.missingSince[r.key()] = now })
 		}
 	}
 	return nil
@@ -131,15 +117,16 @@ func (c *Controller) probeResults(k types.NamespacedName, g *Graph) map[string]p
 	return out
 }
 
-// jobExists reports whether the API server has the Job, of either kind.
-func (c *Controller) jobExists(ctx context.Context, k client.ObjectKey, id types.UID) (bool, error) {
+// jobExists reports whether the API server has the Job, of either kind. Without a UID, any
+// Job of that name counts that the flow controls.
+func (c *Controller) jobExists(ctx context.Context, f *flowv1.JobFlow, r recordedJob) (bool, error) {
 	for _, o := range []client.Object{&batchv1.Job{}, &robotv1.Job{}} {
-		err := c.Live.Get(ctx, k, o)
-		if err == nil && o.GetUID() == id {
+		err := c.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: r.name}, o)
+		if err == nil && (o.GetUID() == r.uid || r.uid == "" && metav1.IsControlledBy(o, f)) {
 			return true, nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("get job %s: %w", k.Name, err)
+			return false, fmt.Errorf("get job %s: %w", r.name, err)
 		}
 	}
 	return false, nil

@@ -80,7 +80,7 @@ func (p *plan) rejectUnknownSteps(names []string) {
 // resetStep returns a step to its initial state and reports whether that changed anything.
 // Its Job will be deleted.
 func resetStep(s *step) bool {
-	had := s.status.JobUID != "" || s.status.Skipped || s.status.Reason != ""
+	had := s.status.JobUID != "" || s.status.Skipped || s.status.Reason != "" || s.phase != ""
 	s.retireJob()
 	s.status.Retries = 0
 	return had

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -43,6 +44,8 @@ type sim struct {
 	events []Event
 	ended  []flowv1.Phase
 	writes int
+	// prunes drops the fields of the status that Volcano's definition does not have.
+	prunes bool
 	// archives: the manager keeps an archive.
 	archives bool
 	read     *Graph
@@ -103,13 +106,22 @@ func (s *sim) input() Input {
 			delete(s.creating, j.Name)
 		}
 	}
-	for _, st := range s.flow.Status.Steps {
-		id := toUID(st.JobUID)
-		if id != "" && s.jobs[id] == nil && s.gone[id] == nil && !s.creating[JobName("f", st.Name)] && s.missing[id].IsZero() {
-			s.missing[id] = s.now
+	for _, r := range unseenJobs(&w) {
+		if !s.exists(r) {
+			s.missing[r.key()] = s.now
 		}
 	}
 	return w
+}
+
+// exists reports whether the API server has a Job.
+func (s *sim) exists(r recordedJob) bool {
+	for id, j := range s.jobs {
+		if id == r.uid || r.uid == "" && j.Name == r.name {
+			return true
+		}
+	}
+	return false
 }
 
 // look runs one reconcile.
@@ -134,7 +146,9 @@ func (s *sim) look() Actions {
 	for _, c := range out.Create {
 		uids[c.Step] = s.create(c)
 	}
-	s.write(out, w, uids)
+	if !s.write(out, w, uids) {
+		out.Status = nil
+	}
 	return out
 }
 
@@ -154,13 +168,18 @@ func (s *sim) create(c Create) types.UID {
 	return j.UID
 }
 
-func (s *sim) write(out Actions, w Input, made map[string]types.UID) {
+// write stores the status and reports whether that changed it.
+func (s *sim) write(out Actions, w Input, made map[string]types.UID) bool {
 	if out.Status == nil || s.drop != nil && s.drop() {
-		return
+		return false
 	}
-	status := *out.Status
+	status := *out.Status.DeepCopy()
 	status.Steps = recordCreatedJobs(status.Steps, made)
-	s.flow.Status = *status.DeepCopy()
+	if s.prunes {
+		pruneToVolcano(&status)
+	}
+	changed := !equality.Semantic.DeepEqual(status, s.flow.Status)
+	s.flow.Status = status
 	s.last = s.now
 	s.writes++
 	for id := range w.DeletedJobs {
@@ -169,6 +188,16 @@ func (s *sim) write(out Actions, w Input, made map[string]types.UID) {
 	s.events = append(s.events, out.Events...)
 	if out.EndedPhase != "" {
 		s.ended = append(s.ended, out.EndedPhase)
+	}
+	return changed
+}
+
+// pruneToVolcano drops what the API server drops where Volcano's definition stands.
+func pruneToVolcano(status *flowv1.JobFlowStatus) {
+	status.Steps, status.FlowConditions, status.ObservedGeneration, status.Retry = nil, nil, 0, 0
+	status.StartTime, status.CompletionTime = nil, nil
+	for i := range status.JobStatusList {
+		status.JobStatusList[i].UID = ""
 	}
 }
 

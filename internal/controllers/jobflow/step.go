@@ -129,6 +129,8 @@ func (p *plan) assessStep(s *step, j *Job) {
 	case p.Creating[s.jobName]:
 		s.state = pending
 		return
+	case p.isRecordedWithoutUID(s.jobName):
+		p.assessDeletedJob(s)
 	default:
 		s.state = stateWithoutJob(&s.status)
 		return
@@ -168,6 +170,13 @@ func stateWithoutJob(s *flowv1.StepStatus) state {
 	return waiting
 }
 
+// isRecordedWithoutUID reports whether the status has a phase of a Job, but not its UID. That is
+// so beside Volcano's definitions, which drop status.steps and the UIDs, and after a takeover.
+func (p *plan) isRecordedWithoutUID(job string) bool {
+	r := p.recorded[job]
+	return r != nil && r.UID == "" && r.State != ""
+}
+
 // assessDeletedJob derives the state of a step whose Job does not exist any more. The Job
 // is never created again unless the step is retried.
 func (p *plan) assessDeletedJob(s *step) {
@@ -175,7 +184,7 @@ func (p *plan) assessDeletedJob(s *step) {
 	if r := p.recorded[s.jobName]; r != nil && r.MatchesUID(s.status.JobUID) {
 		s.phase = r.State
 	}
-	since, missing := p.MissingSince[toUID(s.status.JobUID)]
+	since, missing := p.MissingSince[recordedJob{s.jobName, toUID(s.status.JobUID)}.key()]
 	switch {
 	case gone != nil && gone.hasEnded():
 		s.lastKnownJob, s.phase = gone, gone.Phase
