@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 
+	"k8s4r.io/k8s4r/internal/platform/droppedfields"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/protocol/version"
 )
@@ -151,6 +152,7 @@ func (p Program) runManager(ctx context.Context, o options, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
+	droppedfields.LogOnce(client, logger)
 	mgr, err := ctrl.NewManager(client, ctrl.Options{
 		Scheme:                        p.Scheme,
 		Cache:                         p.Cache(),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +17,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/droppedfields"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
@@ -43,7 +45,9 @@ func (s *system) runManager(ctx context.Context) error {
 	}
 	opts := s.opts.managerOptions()
 	opts.LeaderElectionConfig = s.client // the lease is that of the process
-	mgr, err := ctrl.NewManager(actAs(s.opts.cacheAccount(), s.client), opts)
+	config := actAs(s.opts.cacheAccount(), s.client)
+	droppedfields.LogOnce(config, logr.FromSlogHandler(s.log.Handler()))
+	mgr, err := ctrl.NewManager(config, opts)
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
