@@ -225,13 +225,21 @@ type DependsOn struct {
 	// +optional
 	Targets []string `json:"targets,omitempty"`
 	// Probe that must succeed as well. If set, targets must be running; they do not have to
-	// complete.
+	// complete. A probe without an entry in its lists is the same as none.
 	// +optional
 	Probe *Probe `json:"probe,omitempty"`
 	// Condition that each target must have reached. If empty, Completed, or Running if there is a
 	// probe. An addition to Volcano's.
 	// +optional
 	Condition DependencyCondition `json:"condition,omitempty"`
+}
+
+// EffectiveProbe returns the probe, or nil if there is none or if none of its lists has an entry.
+func (d *DependsOn) EffectiveProbe() *Probe {
+	if d == nil || d.Probe == nil || len(d.Probe.HTTPGetList)+len(d.Probe.TCPSocketList)+len(d.Probe.TaskStatusList) == 0 {
+		return nil
+	}
+	return d.Probe
 }
 
 // Probe checks the Pods of the targets. All checks in all lists must succeed. The times and

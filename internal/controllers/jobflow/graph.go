@@ -153,7 +153,7 @@ func (g *Graph) markDependents(names []string) []bool {
 // Completed by default, Running if only a probe is given.
 func dependencyCondition(s *flowv1.Flow) flowv1.DependencyCondition {
 	switch {
-	case s.DependsOn == nil || s.DependsOn.Condition == "" && s.DependsOn.Probe == nil:
+	case s.DependsOn == nil || s.DependsOn.Condition == "" && s.DependsOn.EffectiveProbe() == nil:
 		return flowv1.WhenCompleted
 	case s.DependsOn.Condition == "":
 		return flowv1.WhenRunning

@@ -107,7 +107,7 @@ func (c *Controller) findMissingJobs(ctx context.Context, now time.Time, in *Inp
 func (c *Controller) probeResults(k types.NamespacedName, g *Graph) map[string]probe.Result {
 	var out map[string]probe.Result
 	for i := range g.steps {
-		if s := &g.steps[i]; s.DependsOn != nil && s.DependsOn.Probe != nil {
+		if s := &g.steps[i]; s.DependsOn.EffectiveProbe() != nil {
 			if out == nil {
 				out = map[string]probe.Result{}
 			}

@@ -190,7 +190,7 @@ func (p *plan) createJob(s *step, v stepjob.Values) {
 // isProbeReady reports whether the probe of a step lets it start. The probe runs until it
 // does.
 func (p *plan) isProbeReady(s *step) bool {
-	if s.DependsOn == nil || s.DependsOn.Probe == nil {
+	if s.DependsOn.EffectiveProbe() == nil {
 		return true
 	}
 	r := p.Probes[s.Name]

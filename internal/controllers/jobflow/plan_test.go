@@ -404,6 +404,23 @@ func TestPlan_WaitsForProbe(t *testing.T) {
 	}
 }
 
+func TestPlan_ProbeWithoutEntriesWaitsForCompletion(t *testing.T) {
+	for _, p := range []*flowv1.Probe{{}, {HTTPGetList: []flowv1.HTTPGet{}, TCPSocketList: []flowv1.TCPSocket{}, TaskStatusList: []flowv1.TaskStatus{}}} {
+		b := after("b", "a")
+		b.DependsOn.Probe = p
+		s := startFlow(t, steps(after("a"), b))
+		s.set("a", batchv1.JobRunning)
+		s.checkJobs(t, flowv1.Running, "a")
+		s.job("a").Phase = batchv1.JobCompleted
+		if out := s.look(); len(out.Create) != 1 || len(out.ProbeTargets) != 0 {
+			t.Errorf("creates %v, probes %v; want the step without a probe", out.Create, out.ProbeTargets)
+		}
+		if len(s.step("b").Reason) != 0 || s.condition(ConditionProbesReady).Type != "" {
+			t.Errorf("step %+v, condition %+v", s.step("b"), s.condition(ConditionProbesReady))
+		}
+	}
+}
+
 func TestPlan_ProbesTargets(t *testing.T) {
 	probing := func(name, task string, targets ...string) flowv1.Flow {
 		f := after(name, targets...)

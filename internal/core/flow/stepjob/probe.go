@@ -15,8 +15,8 @@ var podPhases = []string{string(corev1.PodPending), string(corev1.PodRunning), s
 
 // checkProbe returns an error for a probe that can never succeed.
 func checkProbe(step *flowv1.Flow, onRobots map[string]bool) error {
-	p := probeOf(step)
-	if p == nil || len(probeQuestions(p)) == 0 {
+	p := step.DependsOn.EffectiveProbe()
+	if p == nil {
 		return nil
 	}
 	if len(step.DependsOn.Targets) == 0 {
@@ -36,7 +36,7 @@ func checkProbe(step *flowv1.Flow, onRobots map[string]bool) error {
 // CheckTasks returns an error if the step's probe names a task that is not among the tasks
 // of its targets.
 func CheckTasks(step *flowv1.Flow, tasks []string) error {
-	p := probeOf(step)
+	p := step.DependsOn.EffectiveProbe()
 	if p == nil {
 		return nil
 	}
@@ -47,13 +47,6 @@ func CheckTasks(step *flowv1.Flow, tasks []string) error {
 		}
 	}
 	return nil
-}
-
-func probeOf(step *flowv1.Flow) *flowv1.Probe {
-	if step.DependsOn == nil {
-		return nil
-	}
-	return step.DependsOn.Probe
 }
 
 // probeQuestion is an entry of a probe: its path and its task.
