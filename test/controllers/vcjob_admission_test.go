@@ -52,7 +52,9 @@ func TestVCJob_Admission(t *testing.T) {
 		{"neither event nor exit code", policies(batchv1.LifecyclePolicy{Action: abort}), "set exactly one of event (or events) and exitCode"},
 		{"exit code 0", policies(batchv1.LifecyclePolicy{ExitCode: &zero, Action: abort}), "exitCode: 0 is not a failure"},
 		{"an exit code twice", policies(batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}, batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), "the same exit code is listed twice"},
-		{"an event twice", policies(on(failed, abort), batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed}, Action: abort}), "the same event is listed twice"},
+		{"an event twice", policies(on(failed, abort), batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed}, Action: abort}), "two policies list the same event"},
+		{"an event twice in one policy", policies(batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed, batchv1.PodEvictedEvent}, Action: abort}), ""},
+		{"an event in both fields of one policy", policies(batchv1.LifecyclePolicy{Event: failed, Events: []batchv1.Event{failed}, Action: abort}), ""},
 		{"an event in two lists", func(j *batchv1.JobSpec) {
 			j.Policies, j.Tasks[0].Policies = []batchv1.LifecyclePolicy{on(failed, abort)}, []batchv1.LifecyclePolicy{on(failed, abort)}
 		}, ""},
