@@ -53,8 +53,9 @@ type JobList struct {
 
 // JobSpec defines the Pods of a Job and what happens when they fail.
 type JobSpec struct {
-	// SchedulerName is the scheduler of Pods whose template sets none. If empty, volcano.
+	// SchedulerName is the scheduler of Pods whose template sets none.
 	// +optional
+	// +kubebuilder:default=volcano
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// MinAvailable is the number of Pods that must be running, or have ended, for the Job to be
 	// Running. If 0, the sum of minAvailable of all tasks.
@@ -158,6 +159,7 @@ type TaskSpec struct {
 	// MaxRetry is the total number of container restarts in the task's Pods that causes the
 	// event TaskFailed. If 0, 3.
 	// +optional
+	// +kubebuilder:default=3
 	// +kubebuilder:validation:Maximum=1000000
 	MaxRetry int32 `json:"maxRetry,omitempty"`
 	// DependsOn delays the creation of the Pods until other tasks are ready.
