@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -42,7 +43,7 @@ import (
 	"k8s4r.io/k8s4r/internal/scheduler"
 )
 
-// reporter is the reporting controller of the manager's events.
+// reporter is the source of the manager's events.
 const reporter = "k8s4r-manager"
 
 // NewScheme returns a scheme with the kinds that the controllers read and write.
@@ -104,7 +105,11 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	program.AddAdvice(mgr, "roles", newRoleAdvice(mgr.GetClient(), cfg))
-	all := selectControllers(mgr, cfg, chosen)
+	record, err := newRecorders(mgr)
+	if err != nil {
+		return err
+	}
+	all := selectControllers(mgr, cfg, chosen, record)
 	if recordsHistory(cfg, chosen) {
 		store, err := openArchive(mgr, cfg)
 		if err != nil {
@@ -112,7 +117,7 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		}
 		cfg.Webhook.Archive = store
 		all[archiver.Name] = &archiver.Controller{
-			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.NewClippingRecorder(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
+			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: record.own, Retention: cfg.Retention,
 			Robots: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
 			ReadActions: cfg.Webhook.RecordActions,
 		}
@@ -158,54 +163,67 @@ func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
 // OfflineAfter divided by settleShare. By default that is one minute, enough for two heartbeats.
 const settleShare = 5
 
-func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adder {
+// recorders record the events of the controllers.
+type recorders struct {
+	own events.EventRecorder
+	ray events.EventRecorder // as KubeRay's operator
+}
+
+func newRecorders(mgr ctrl.Manager) (r recorders, err error) {
+	if r.own, err = notes.NewRecorder(mgr, reporter); err != nil {
+		return r, err
+	}
+	r.ray, err = notes.NewRecorder(mgr, raycluster.Reporter)
+	return r, err
+}
+
+func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record recorders) map[string]adder {
 	sched := scheduler.New(cfg.Now, mgr.GetLogger().WithName("scheduler"))
 	var binder taskgroup.Binder = sched
 	if !chosen.isSelected(task.Name) {
 		binder = noScheduler{} // a scheduler that is not running would never answer
 	}
-	events := notes.NewClippingRecorder(mgr.GetEventRecorder(reporter))
 	return map[string]adder{
 		job.Name: &job.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
 			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: recordsHistory(cfg, chosen),
 		},
 		taskgroup.Name: &taskgroup.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Binder: binder, Recorder: events,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Binder: binder, Recorder: record.own,
 			Config: taskgroup.Config{Window: cfg.TaskWindow, Tick: cfg.StatusTick}, Concurrency: cfg.Concurrency,
 		},
 		task.Name: &task.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events, RecoveryTime: cfg.OfflineAfter / settleShare,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own, RecoveryTime: cfg.OfflineAfter / settleShare,
 			Scheduler: sched, FirstAttempt: cfg.Restore.FirstAttempt, Concurrency: 2 * cfg.Concurrency,
 		},
 		robot.Name: &robot.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own,
 			Config: robot.Config{OfflineAfter: cfg.OfflineAfter, Approve: cfg.ApproveRobots}, Concurrency: cfg.Concurrency,
 		},
 		jobflow.Name: &jobflow.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
 			// A flow mostly waits for the API server, so more workers cost little CPU time.
 			Concurrency: 4 * cfg.Concurrency, MaxRequeue: *cfg.MaxRequeue, Archives: recordsHistory(cfg, chosen),
 		},
 		robotidentity.Name: &robotidentity.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own,
 			Config: robotidentity.Config{Manual: cfg.ApproveRobots == robot.ApproveManual}, Concurrency: cfg.Concurrency,
 		},
 		jobtemplate.Name: &jobtemplate.Controller{Client: mgr.GetClient(), Concurrency: cfg.Concurrency},
 		cronjobflow.Name: &cronjobflow.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events, Concurrency: cfg.Concurrency,
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own, Concurrency: cfg.Concurrency,
 		},
 		vcjob.Name: &vcjob.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
 			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: recordsHistory(cfg, chosen),
 		},
 		raycluster.Name: &raycluster.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: mgr.GetEventRecorder(raycluster.Reporter),
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.ray,
 			// A cluster mostly waits for the API server, so more workers cost little CPU time.
 			Options: cfg.rayOptions(), Concurrency: 4 * cfg.Concurrency,
 		},
 		retention.Name: &retention.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events, Limits: cfg.Finished, Namespaces: cfg.Namespaces, Archives: recordsHistory(cfg, chosen),
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own, Limits: cfg.Finished, Namespaces: cfg.Namespaces, Archives: recordsHistory(cfg, chosen),
 			Jobs: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), Concurrency: cfg.Concurrency,
 		},
 	}

@@ -53,7 +53,10 @@ func Scheme() *runtime.Scheme {
 // Add adds the server to mgr, which provides leases, cache and health checks. The caller
 // chooses the rate limit of mgr's client.
 func Add(mgr ctrl.Manager, cfg Config) error {
-	events := notes.NewClippingRecorder(mgr.GetEventRecorder(eventSource))
+	events, err := notes.NewRecorder(mgr, eventSource)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
 	store, err := openLogs(cfg.Logs)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)

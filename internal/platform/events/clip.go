@@ -1,4 +1,4 @@
-// Package events shortens the notes of events to what the API server accepts.
+// Package events records Events, with notes that are as short as the API server demands.
 package events
 
 import (
@@ -12,9 +12,7 @@ import (
 // MaxNoteBytes bounds a note. The API server rejects an event with a longer one.
 const MaxNoteBytes = 1024
 
-// NewClippingRecorder returns a recorder that shortens notes.
-func NewClippingRecorder(r events.EventRecorder) events.EventRecorder { return clippingRecorder{r} }
-
+// clippingRecorder is a recorder that shortens notes.
 type clippingRecorder struct{ events.EventRecorder }
 
 // Eventf records an event with a note of any length.

@@ -17,7 +17,7 @@ func (h *heard) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {
 	h.note = note
 }
 
-func TestNewClippingRecorder_ShortensNotes(t *testing.T) {
+func TestClippingRecorder_ShortensNotes(t *testing.T) {
 	for _, c := range []struct{ name, note, want string }{
 		{"short", "100% of it", "100% of it"},
 		{"as long as may be", strings.Repeat("n", 1024), strings.Repeat("n", 1024)},
@@ -26,7 +26,7 @@ func TestNewClippingRecorder_ShortensNotes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := &heard{}
-			NewClippingRecorder(h).Eventf(nil, nil, "Normal", "R", "A", "%s", c.note)
+			clippingRecorder{h}.Eventf(nil, nil, "Normal", "R", "A", "%s", c.note)
 			if h.note != c.want || !utf8.ValidString(h.note) {
 				t.Errorf("%d bytes: %q", len(h.note), h.note)
 			}

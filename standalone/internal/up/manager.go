@@ -112,11 +112,14 @@ func (s *system) webhookConfig() (admission.Config, error) {
 }
 
 // newWarner returns a function that records a warning event about a robot.
-func newWarner(mgr ctrl.Manager) func(client.Object, string, string) {
-	events := notes.NewClippingRecorder(mgr.GetEventRecorder("k8s4r-broker"))
+func newWarner(mgr ctrl.Manager) (func(client.Object, string, string), error) {
+	events, err := notes.NewRecorder(mgr, "k8s4r-broker")
+	if err != nil {
+		return nil, err
+	}
 	return func(o client.Object, reason, message string) {
 		events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Refuse", "%s", message)
-	}
+	}, nil
 }
 
 func (s *system) addTo(mgr ctrl.Manager) error {
@@ -164,7 +167,11 @@ func (s *system) addServer(mgr ctrl.Manager, tracer *tracing.Tracer) error {
 		return err
 	}
 	if s.registry != nil {
-		s.registry.SetDependencies(mgr.GetCache(), s.broker.Disconnect, newWarner(mgr))
+		warn, err := newWarner(mgr)
+		if err != nil {
+			return err
+		}
+		s.registry.SetDependencies(mgr.GetCache(), s.broker.Disconnect, warn)
 		if err := errors.Join(mgr.Add(s.registry), metrics.Registry.Register(s.broker.Collector())); err != nil {
 			return err
 		}
