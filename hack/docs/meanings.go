@@ -57,6 +57,7 @@ var meanings = map[string]map[string]string{
 	"internal/controllers/vcjob": {
 		"CommandIssued":  "A Command was accepted and is carried out.",
 		"CommandRefused": "The phase of the Job does not allow the Command.",
+		"ExecuteAction":  "The action of a Command or a policy begins.",
 	},
 	"api/ray/v1": {
 		"FailedCreateHeadPod":   "The head Pod could not be created.",

@@ -43,6 +43,7 @@ func TestVCJob(t *testing.T) {
 		{"TerminateJob, AbortJob and CompleteJob pass through their phases", vcStops},
 		{"task policy, exit code, any event", vcPolicies},
 		{"a Command aborts a Job and another resumes it", vcCommands},
+		{"an action is an event with source and times", vcActionEvents},
 		{"ttlSecondsAfterFinished deletes finished Jobs, not aborted ones", vcExpires},
 		{"a finished Job is kept until its JobFlow has recorded its end", vcWaitsForItsFlow},
 		{"a task waits for its dependency", vcDependsOn},
@@ -349,6 +350,29 @@ func (s *space) order(name string, action batchv1.Action, j *batchv1.Job) {
 	}))
 	testkit.Eventually(s, waitTimeout, "command "+name+" is deleted", func() bool {
 		return apierrors.IsNotFound(s.Get(s.Context(), s.key(name), &busv1.Command{}))
+	})
+}
+
+// vcActionEvents reads the fields of an Event that vcctl and kubectl print.
+func vcActionEvents(s *space) {
+	j := s.vcjob("j", nil, vctask("t", 1))
+	s.podsAre(corev1.PodRunning, 0, "j-t-0")
+	s.awaitVCJob("j", batchv1.JobRunning)
+	s.order("stop", batchv1.AbortJobAction, j)
+	testkit.EventuallyNoError(s, waitTimeout, "an event about the action", func() error {
+		var all corev1.EventList
+		s.must(s.List(s.Context(), &all, client.InNamespace(s.name)))
+		for _, e := range all.Items {
+			if e.Reason != vcjob.ReasonExecuteAction {
+				continue
+			}
+			if e.Message != "Start to execute action AbortJob" || e.Source.Component != "k8s4r-manager" || e.ReportingController != e.Source.Component ||
+				e.InvolvedObject.Name != "j" || e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() || e.Count != 1 {
+				s.Errorf("event %+v", e)
+			}
+			return nil
+		}
+		return fmt.Errorf("%d other events", len(all.Items))
 	})
 }
 

@@ -137,6 +137,9 @@ func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, actions Ac
 
 // recordEvents records events about what was written.
 func (c *Controller) recordEvents(j *batchv1.Job, in *Input, actions Actions) {
+	if a := actions.Executed; a != "" { // reason and text are Volcano's
+		c.Recorder.Eventf(j, nil, corev1.EventTypeNormal, ReasonExecuteAction, string(a), "Start to execute action %s", a)
+	}
 	if ch := actions.Change; ch != nil {
 		kind := corev1.EventTypeNormal
 		if ch.To == lifecycle.VCJobFailed || ch.To == lifecycle.VCJobTerminating {

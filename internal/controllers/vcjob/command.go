@@ -23,8 +23,9 @@ type PendingCommand struct {
 	Message string
 }
 
-// Reasons of events about Commands.
+// Reasons of events about Commands and policies.
 const (
+	ReasonExecuteAction  = "ExecuteAction"
 	ReasonCommandIssued  = "CommandIssued"
 	ReasonCommandRefused = "CommandRefused"
 )

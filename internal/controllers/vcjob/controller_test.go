@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -195,6 +197,45 @@ func lives(t *testing.T, action batchv1.Action, failAt int, done bool) *bench {
 		t.Errorf("%s, crash at write %d (done %v), made %s Pods: %+v", action, failAt, done, made, s)
 	}
 	return b
+}
+
+// drainEvents returns the texts of the events of a reason that were recorded so far.
+func (b *bench) drainEvents(reason string) []string {
+	var found []string
+	for recorded := b.c.Recorder.(*events.FakeRecorder).Events; len(recorded) > 0; {
+		if text := <-recorded; strings.Contains(text, " "+reason+" ") {
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
+func TestController_RecordsExecutedActions(t *testing.T) {
+	j := job("", 1)
+	j.Spec.Policies = []batchv1.LifecyclePolicy{policy(batchv1.PodFailedEvent, batchv1.RestartJobAction)}
+	b := newBench(t, 0, false, j)
+	for range 3 {
+		b.look()
+		b.kubelet(nil)
+	}
+	b.kubelet(map[string]corev1.PodPhase{"j-a-0": corev1.PodFailed})
+	b.look()
+	b.look()
+	if got := b.drainEvents(ReasonExecuteAction); !slices.Equal(got, []string{"Normal ExecuteAction Start to execute action RestartJob"}) {
+		t.Errorf("events of the policy: %q", got)
+	}
+	cmd := &busv1.Command{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "c"}, Action: "AbortJob",
+		TargetObject: metav1.NewControllerRef(j, batchv1.GroupVersion.WithKind("Job"))}
+	if err := b.Create(t.Context(), cmd); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		b.look()
+		b.kubelet(nil)
+	}
+	if got := b.drainEvents(ReasonExecuteAction); !slices.Equal(got, []string{"Normal ExecuteAction Start to execute action AbortJob"}) {
+		t.Errorf("events of the Command: %q", got)
+	}
 }
 
 // TestController_TakesNoCommandBeforeFirstPhase: a Command that is taken before the Job

@@ -68,6 +68,9 @@ type Actions struct {
 	EvictedAt map[string]time.Time
 	// RequeueAt is the time to reconcile again. Zero: wait for the next watch event.
 	RequeueAt time.Time
+	// Executed is the action of a Command or a policy that the change carries out, for the event.
+	// Empty if none.
+	Executed batchv1.Action
 	// Change of the phase, for the event. Nil if none.
 	Change *PhaseChange
 	// CommandRejection is the message about a Command that is not possible. Empty if none.
@@ -233,7 +236,7 @@ func (p *plan) commandChange() *PhaseChange {
 		p.out.CommandRejection = fmt.Sprintf("Command %s: %s has no effect on a Job that is %s", o.Name, o.Action, p.phase())
 		return nil
 	}
-	p.countAction(o.Action, g)
+	p.recordAction(o.Action, g)
 	return c
 }
 
@@ -251,7 +254,7 @@ func (p *plan) policyChange() *PhaseChange {
 				p.addRestartTargets(a)
 			}
 		}
-		p.countAction(a.action, g)
+		p.recordAction(a.action, g)
 		return c
 	}
 	return p.interruptedRestart()
@@ -268,16 +271,17 @@ func (p *plan) interruptedRestart() *PhaseChange {
 			}
 			g := lifecycle.VCJobRestart
 			c := p.applySignal(g, "OutOfSync", fmt.Sprintf("the restart of Pod %s was interrupted", pod.Name))
-			p.countAction(batchv1.RestartPodAction, g)
+			p.recordAction(batchv1.RestartPodAction, g)
 			return c
 		}
 	}
 	return nil
 }
 
-// countAction counts a restart and starts a new version if the action stops all Pods, so
-// that policies ignore the end of the old Pods.
-func (p *plan) countAction(a batchv1.Action, g lifecycle.VCJobSignal) {
+// recordAction records the action for its event, counts a restart, and starts a new version if
+// the action stops all Pods, so that policies ignore the end of the old Pods.
+func (p *plan) recordAction(a batchv1.Action, g lifecycle.VCJobSignal) {
+	p.out.Executed = a
 	if g == lifecycle.VCJobRestart || g == lifecycle.VCJobResume {
 		p.status.RetryCount++
 	}
