@@ -203,6 +203,33 @@ func TestVCJob_Warnings(t *testing.T) {
 	t.Run("the examples need none", func(t *testing.T) { recorded.vcExamples(t, warnings) })
 }
 
+// TestQueue_WarnsThatNothingReconcilesIt creates a Queue by Volcano's definition.
+func TestQueue_WarnsThatNothingReconcilesIt(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", onlyVCJob).namespace(t, "queues")
+	awaitPolicies(t, s)
+	crd := s.object(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: queues.scheduling.volcano.sh}, spec: {
+		group: scheduling.volcano.sh, scope: Cluster, names: {kind: Queue, plural: queues, singular: queue, listKind: QueueList},
+		versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)
+	crd.SetNamespace("")
+	crd.SetGenerateName("")
+	s.must(s.Create(t.Context(), crd))
+	warnings := &warningRecorder{}
+	recorded := s.withWarnings(warnings)
+	const want = "no controller of K8s4r reconciles Queues: status.state stays empty"
+	testkit.EventuallyNoError(t, waitTimeout, "the creation of a Queue is answered with a warning", func() error {
+		q := s.object(`{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, spec: {weight: 1}}`)
+		q.SetNamespace("")
+		if err := recorded.Create(t.Context(), q); err != nil {
+			return err
+		}
+		if all := strings.Join(warnings.list(), "\n"); !strings.Contains(all, want) {
+			return fmt.Errorf("warnings %q", all)
+		}
+		return nil
+	})
+}
+
 // vcExamples tests that the examples are accepted without warnings.
 func (s *space) vcExamples(t *testing.T, warnings *warningRecorder) {
 	before := len(warnings.list())
