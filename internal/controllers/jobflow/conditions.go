@@ -25,6 +25,9 @@ const (
 	reasonResumed = "Resumed"
 )
 
+// canceledMessage is the message about a flow that has ended because it was canceled.
+const canceledMessage = "the flow was canceled: spec.cancel is true"
+
 const (
 	// maxNamedSteps bounds the steps that one message names.
 	maxNamedSteps = 5
@@ -51,7 +54,7 @@ func (p *plan) setConditions() {
 	}
 	switch {
 	case p.canceled:
-		p.setCondition(flowv1.ConditionFailed, true, reasonCanceled, "spec.cancel is true")
+		p.setCondition(flowv1.ConditionFailed, true, reasonCanceled, canceledMessage)
 	case p.phase == lifecycle.FlowFailed && !isConditionTrue(p.nextStatus.FlowConditions, flowv1.ConditionFailed):
 		p.setCondition(flowv1.ConditionFailed, true, "StepFailed", p.describeFailure())
 	case p.phase != lifecycle.FlowFailed && p.phase != lifecycle.FlowTerminating:

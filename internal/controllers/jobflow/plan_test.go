@@ -307,6 +307,9 @@ func TestPlan_CancelsFlow(t *testing.T) {
 	if c := s.condition(flowv1.ConditionFailed); c.Reason != reasonCanceled || len(s.ended) != 1 {
 		t.Errorf("condition %+v, counted %v", c, s.ended)
 	}
+	if want := []Event{{Reason: "Canceled", Message: "the flow was canceled: spec.cancel is true"}}; !slices.Equal(s.events, want) {
+		t.Errorf("events %+v, want %+v", s.events, want)
+	}
 }
 
 func TestPlan_CancelStopsRunningJobsOfFailedFlow(t *testing.T) {
@@ -318,6 +321,9 @@ func TestPlan_CancelStopsRunningJobsOfFailedFlow(t *testing.T) {
 	s.settle()
 	if s.job("b").Phase != batchv1.JobTerminated || s.flow.Status.State.Phase != flowv1.Failed || len(s.ended) != 1 {
 		t.Errorf("b is %s, the flow %s, counted %v", s.job("b").Phase, s.flow.Status.State.Phase, s.ended)
+	}
+	if last := s.events[len(s.events)-1]; len(s.events) != 2 || s.events[0].Reason != "Failed" || last.Reason != "Canceled" || last.Warning {
+		t.Errorf("events %+v, want Failed and then Canceled", s.events)
 	}
 }
 

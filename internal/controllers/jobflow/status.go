@@ -64,9 +64,21 @@ func (p *plan) recordEnd() {
 		p.out.EndedPhase = flowv1.Succeed
 	case p.phase == lifecycle.FlowFailed && !before(flowv1.ConditionFailed):
 		p.out.EndedPhase = flowv1.Failed
-		p.addEvent(true, "Failed", p.describeFailure())
+		p.addEndEvent()
+	case p.canceled:
+		p.addEndEvent()
 	}
 	p.addReason("the flow is " + string(p.phase))
+}
+
+// addEndEvent adds the event of a flow that has failed or was canceled. The stopped Jobs of a
+// canceled flow are no failure.
+func (p *plan) addEndEvent() {
+	if p.canceled {
+		p.addEvent(false, reasonCanceled, canceledMessage)
+		return
+	}
+	p.addEvent(true, "Failed", p.describeFailure())
 }
 
 // isStatusUrgent reports whether the write cannot wait. Counts, Jobs without a phase and,
