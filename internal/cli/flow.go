@@ -61,8 +61,13 @@ func (o *listFlowsOptions) runListFlows(ctx context.Context, d *deps, c *cluster
 		return nil
 	}
 	t := &table{header: []string{"NAME", "STATUS", "STEPS", "DURATION", "AGE", "NOTE"}}
-	for _, f := range flows {
-		v := viewFlow(f.(*flowv1.JobFlow), d.now())
+	explained := 0
+	for _, found := range flows {
+		f := found.(*flowv1.JobFlow)
+		v := viewFlow(f, d.now())
+		if explained < maxExplainedFlows && v.explainRobotSteps(ctx, d, c, f) {
+			explained++
+		}
 		t.addRow(v.Name, v.Phase, fmt.Sprintf("%d/%d", v.CountDone(), len(v.Steps)), v.formatDuration(), ageText(f, d.now()), v.Note)
 		if o.allNamespaces {
 			last := len(t.rows) - 1

@@ -61,7 +61,9 @@ func (o *graphFlowOptions) runGraph(ctx context.Context, d *deps, c *cluster) er
 	if err != nil {
 		return err
 	}
-	v := viewFlow(found.(*flowv1.JobFlow), d.now())
+	f := found.(*flowv1.JobFlow)
+	v := viewFlow(f, d.now())
+	v.explainRobotSteps(ctx, d, c, f)
 	if o.output == pictureASCII && d.terminal.color {
 		for _, line := range flowLines(v) {
 			fmt.Fprintln(d.Out, paintLine(line, true))

@@ -189,6 +189,41 @@ func TestFlowList_PrintsFlows(t *testing.T) {
 	golden.Equal(t, "flow-list-none", none.transcript(none.run("flow", "list")))
 }
 
+// onRobots returns a flow whose only step is a Job on robots that has not started.
+func onRobots(name string) *flowv1.JobFlow {
+	f := flowOf(name, "drive")
+	f.Spec.Flows[0].TemplateRef = &flowv1.TemplateReference{APIGroup: flowv1.TemplateGroupRobots, Kind: "JobTemplate", Name: "drive"}
+	f.Status.State.Phase = flowv1.Pending
+	ran(f, "drive", batchv1.JobPending, time.Minute)
+	f.Status.Steps = []flowv1.StepStatus{{Name: "drive", JobUID: "u"}}
+	return f
+}
+
+func TestFlowList_ExplainsStepsWithoutRobot(t *testing.T) {
+	noRobot := func(t *robotv1.Task) {
+		notPlaced("NoRobotFits", "the message is not read")(t)
+		t.Status.Placement = &robotv1.PlacementStatus{Robots: 3, Rejections: []robotv1.Rejection{{Check: "Label", Robots: 3, Want: "brush=1"}}}
+	}
+	objects := []client.Object{onRobots("clean"), named("clean-drive", "pending"), task("clean-drive", "g", 0, noRobot), onRobots("gone")}
+	b := newBench(t, objects...)
+	golden.Equal(t, "flow-list-no-robot", b.transcript(b.run("flow", "list")))
+	drawn := newBench(t, objects...)
+	golden.Equal(t, "flow-graph-no-robot", drawn.transcript(drawn.run("flow", "graph", "clean")))
+}
+
+func TestFlowList_ListsFlowsWhoseTasksAreForbidden(t *testing.T) {
+	b := newBench(t, onRobots("clean"), named("clean-drive", "pending"))
+	b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, tasks := list.(*robotv1.TaskList); tasks {
+			return apierrors.NewForbidden(robotv1.GroupVersion.WithResource("tasks").GroupResource(), "", errors.New("no right"))
+		}
+		return c.List(ctx, list, opts...)
+	}
+	if status := b.run("flow", "list"); status != 0 || !strings.Contains(b.out.String(), "clean   Pending") {
+		t.Errorf("status %d: %s%s", status, b.out.String(), b.err.String())
+	}
+}
+
 func TestFlowWatch_PrintsChangesToPipe(t *testing.T) {
 	b := newBench(t, nightly())
 	done := b.start("flow", "watch", "nightly")

@@ -43,6 +43,7 @@ type Step struct {
 	// Targets and Followers are other steps, by index.
 	Targets, Followers []int
 	Condition          flowv1.DependencyCondition
+	OnRobots           bool // its Job is one on robots
 	State              string
 	Took               time.Duration
 	Done, Total        int32 // Pods or robot tasks; Total 0 if unknown
@@ -73,6 +74,7 @@ func New(f *flowv1.JobFlow, now time.Time) *View {
 // readStep summarizes one step.
 func (v *View) readStep(f *flowv1.JobFlow, step *flowv1.Flow, now time.Time) Step {
 	s := Step{Name: step.Name, Job: naming.ChildName(naming.MaxName, f.Name, step.Name), State: Waiting}
+	s.OnRobots = step.TemplateRef != nil && step.TemplateRef.APIGroup == flowv1.TemplateGroupRobots
 	if step.DependsOn != nil {
 		s.Condition = step.DependsOn.Condition
 		for _, t := range step.DependsOn.Targets {
