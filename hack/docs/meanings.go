@@ -44,7 +44,7 @@ var meanings = map[string]map[string]string{
 		"JobDeleted":       "The Job of the step was deleted before its end was recorded.",
 		"JobRejected":      "The API server rejects the Job of the step. It is tried again once a minute.",
 		"NameTaken":        "Another owner has a Job of the step's name.",
-		"OutputsOmitted":   "There is no room for the outputs of the step.",
+		"OutputsOmitted":   "There is no room for the outputs of the step, or for some of them.",
 		"ProbeFailed":      "A probe failed as often as its failureThreshold, or its targets ended before it succeeded.",
 		"ProbeInvalid":     "A probe names a task that no Job of its targets has.",
 		"Probing":          "The step waits for its probes.",

@@ -10,6 +10,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
 // Input is everything that a plan for one flow depends on.
@@ -32,7 +33,7 @@ type Input struct {
 	// Templates are the templates that exist, of those in RequiredTemplates.
 	Templates map[TemplateKey]*Template
 	// Outputs of ended Jobs, by UID. Jobs that are not in here were not read yet.
-	Outputs map[types.UID]map[string]string
+	Outputs map[types.UID]stepjob.Outputs
 	// Probes are the latest results of probes, by step.
 	Probes map[string]probe.Result
 	// StopRequestedAt holds when each Job was last asked to stop.

@@ -8,6 +8,7 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
 // memory holds what is not in any object, or not yet. It may be lost: everything that
@@ -26,7 +27,7 @@ type memory struct {
 	takenNames map[string]time.Time
 	// rejections are the steps whose Job the API server rejected.
 	rejections      map[string]jobRejection
-	outputs         map[types.UID]map[string]string
+	outputs         map[types.UID]stepjob.Outputs
 	stopRequestedAt map[types.UID]time.Time
 	// retryNow is set if the status does not reflect everything that is known.
 	retryNow bool
@@ -43,7 +44,7 @@ type jobRejection struct {
 func newMemory() memory {
 	return memory{
 		deletedJobs: map[types.UID]*Job{}, missingSince: map[types.UID]time.Time{}, takenNames: map[string]time.Time{},
-		rejections: map[string]jobRejection{}, outputs: map[types.UID]map[string]string{}, stopRequestedAt: map[types.UID]time.Time{},
+		rejections: map[string]jobRejection{}, outputs: map[types.UID]stepjob.Outputs{}, stopRequestedAt: map[types.UID]time.Time{},
 	}
 }
 

@@ -80,13 +80,13 @@ func (c *Controller) needsOutputs(ctx context.Context, in *Input) (bool, error) 
 	return false, nil
 }
 
-func (c *Controller) readOutputs(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
+func (c *Controller) readOutputs(ctx context.Context, namespace string, j *Job) (stepjob.Outputs, error) {
 	if j.Kind == Robots {
 		return c.readRobotOutputs(ctx, namespace, j)
 	}
 	pods, err := c.listPods(ctx, namespace, []probe.Job{{Name: j.Name, UID: j.UID}})
 	if err != nil {
-		return nil, err
+		return stepjob.Outputs{}, err
 	}
 	own := slices.DeleteFunc(pods, func(p corev1.Pod) bool {
 		owner := metav1.GetControllerOf(&p)
@@ -106,11 +106,11 @@ func (c *Controller) readOutputs(ctx context.Context, namespace string, j *Job) 
 	return stepjob.ParseOutputs(messages...), nil
 }
 
-func (c *Controller) readRobotOutputs(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
+func (c *Controller) readRobotOutputs(ctx context.Context, namespace string, j *Job) (stepjob.Outputs, error) {
 	var tasks robotv1.TaskList
 	err := c.Live.List(ctx, &tasks, client.InNamespace(namespace), client.MatchingLabels{robotv1.LabelPrefixedJob: naming.LabelValue(j.Name)})
 	if err != nil {
-		return nil, err
+		return stepjob.Outputs{}, err
 	}
 	slices.SortFunc(tasks.Items, func(a, b robotv1.Task) int {
 		return compareReplicas(a.Labels, b.Labels, robotv1.LabelTaskGroup, robotv1.LabelTaskIndex)

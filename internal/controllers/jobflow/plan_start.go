@@ -142,7 +142,7 @@ func (p *plan) ancestorValues(s *step) map[string]stepjob.StepValues {
 // recordOutputs stores the outputs of an ended step in its status and returns them.
 func (p *plan) recordOutputs(s *step) map[string]string {
 	found := p.Outputs[toUID(s.status.JobUID)]
-	if len(found) > 0 && s.status.Outputs == nil && s.status.Reason != ReasonOutputsOmitted && s.hasEnded() {
+	if len(found.Values)+len(found.Omission) > 0 && s.status.Outputs == nil && s.status.Reason != ReasonOutputsOmitted && s.hasEnded() {
 		p.storeOutputs(s, found)
 	}
 	return s.status.Outputs

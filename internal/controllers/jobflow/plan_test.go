@@ -15,6 +15,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
 // after returns a step that depends on others.
@@ -361,7 +362,7 @@ func TestPlan_EvaluatesWhen(t *testing.T) {
 		s := startFlow(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
 		s.job("a").Phase = batchv1.JobCompleted
 		w := s.input()
-		w.Outputs = map[types.UID]map[string]string{s.job("a").UID: {"accuracy": "0.95"}}
+		w.Outputs = map[types.UID]stepjob.Outputs{s.job("a").UID: {Values: map[string]string{"accuracy": "0.95"}}}
 		out := Plan(s.now, w)
 		if len(out.Create) != 1 || out.Status.Steps[0].Outputs["accuracy"] != "0.95" {
 			t.Errorf("creates %v, status %+v", out.Create, out.Status)

@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 	"k8s4r.io/k8s4r/internal/platform/events"
 )
 
@@ -82,21 +83,29 @@ func (p *plan) setReason(s *step, reason, message string) {
 	s.status.Reason, s.status.Message = reason, clipToSize(message, p.limits.messageBytes)
 }
 
-// storeOutputs stores the outputs of a step in its status if they fit.
-func (p *plan) storeOutputs(s *step, outputs map[string]string) {
+// storeOutputs stores the outputs of a step in its status if they fit, and reports those that
+// do not.
+func (p *plan) storeOutputs(s *step, outputs stepjob.Outputs) {
 	if p.outputBytes < 0 {
 		p.outputBytes = 0
 		for _, other := range p.steps {
 			p.outputBytes += outputsSize(other.status.Outputs)
 		}
 	}
-	w := outputsSize(outputs)
-	if p.outputBytes+w <= p.limits.outputBytes {
+	if w := outputsSize(outputs.Values); p.outputBytes+w <= p.limits.outputBytes {
 		p.outputBytes += w
-		s.status.Outputs = outputs
+		s.status.Outputs = outputs.Values
+		if outputs.Omission != "" {
+			p.reportOmission(s, outputs.Omission)
+		}
 		return
 	}
-	p.setReason(s, ReasonOutputsOmitted, fmt.Sprintf("its outputs are omitted: the outputs of all steps of a flow are limited to %d KiB; reduce them, and pass large values in files", p.limits.outputBytes>>10))
+	p.reportOmission(s, fmt.Sprintf("its outputs are omitted: the outputs of all steps of a flow are limited to %d KiB; reduce them, and pass large values in files", p.limits.outputBytes>>10))
+}
+
+// reportOmission reports that outputs of a step are omitted, or some of them.
+func (p *plan) reportOmission(s *step, message string) {
+	p.setReason(s, ReasonOutputsOmitted, message)
 	p.out.Events = append(p.out.Events, Event{Warning: true, Reason: ReasonOutputsOmitted, Message: "step " + s.Name + ": " + s.status.Message, Job: s.jobName})
 }
 

@@ -78,9 +78,9 @@ func (s *sim) wordy(random *rand.Rand, words string, beginning, end bool) Input 
 		j.Phase, j.Restarts, j.Counts = aPhase(random, end), 99, someCounts(random)
 	}
 	w := s.input()
-	w.Outputs, w.Rejected = map[types.UID]map[string]string{}, map[string]string{}
+	w.Outputs, w.Rejected = map[types.UID]stepjob.Outputs{}, map[string]string{}
 	for id := range w.Jobs {
-		w.Outputs[id] = map[string]string{"x": words[:random.IntN(len(words))]}
+		w.Outputs[id] = stepjob.Outputs{Values: map[string]string{"x": words[:random.IntN(len(words))]}}
 	}
 	for i := range s.flow.Spec.Flows {
 		if beginning && random.IntN(2) == 0 {
@@ -114,6 +114,26 @@ func someCounts(random *rand.Rand) map[string]batchv1.TaskState {
 	return out
 }
 
+func TestPlan_ReportsOutputsThatStepOmits(t *testing.T) {
+	s := startFlow(t, steps(after("a")))
+	s.job("a").Phase = batchv1.JobCompleted
+	w := s.input()
+	w.Outputs = map[types.UID]stepjob.Outputs{s.job("a").UID: {Values: map[string]string{"x": "1"}, Omission: "2 of its outputs are omitted: y, z"}}
+	out := Plan(s.now, w)
+	if st := out.Status.Steps[0]; st.Outputs["x"] != "1" || st.Reason != ReasonOutputsOmitted || st.Message != "2 of its outputs are omitted: y, z" {
+		t.Errorf("step %+v", st)
+	}
+	want := Event{Warning: true, Reason: ReasonOutputsOmitted, Message: "step a: 2 of its outputs are omitted: y, z", Job: "f-a"}
+	if len(out.Events) != 1 || out.Events[0] != want {
+		t.Errorf("events %+v, want %+v", out.Events, want)
+	}
+	s.flow.Status = *out.Status
+	w = s.input()
+	if again := Plan(s.now.Add(time.Hour), w); len(again.Events) != 0 {
+		t.Errorf("reported again: %+v", again.Events)
+	}
+}
+
 func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 	var spec flowv1.JobFlowSpec
 	for i := range 40 {
@@ -121,10 +141,10 @@ func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 	}
 	s := startFlow(t, spec)
 	w := s.input()
-	w.Outputs = map[types.UID]map[string]string{}
+	w.Outputs = map[types.UID]stepjob.Outputs{}
 	for id, j := range w.Jobs {
 		j.Phase = batchv1.JobCompleted
-		w.Outputs[id] = map[string]string{"x": strings.Repeat("x", stepjob.MaxOutputsBytes-1)}
+		w.Outputs[id] = stepjob.Outputs{Values: map[string]string{"x": strings.Repeat("x", stepjob.MaxOutputsBytes-1)}}
 	}
 	out := Plan(s.now.Add(time.Minute), w)
 	s.flow.Status = *out.Status

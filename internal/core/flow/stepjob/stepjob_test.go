@@ -515,20 +515,28 @@ flows:
 
 func TestParseOutputs(t *testing.T) {
 	got := ParseOutputs("a=1\nb= x\r\nnot one\n=no name\n", "a=2=3\n")
-	if !equality.Semantic.DeepEqual(got, map[string]string{"a": "2=3", "b": " x"}) {
+	if !equality.Semantic.DeepEqual(got, Outputs{Values: map[string]string{"a": "2=3", "b": " x"}}) {
 		t.Errorf("got %q", got)
 	}
-	if ParseOutputs("", "words") != nil {
+	if ParseOutputs("", "words").Values != nil {
 		t.Error("outputs out of nothing")
 	}
 	many := ParseOutputs(strings.Repeat("x=1\n", 3), lines(200))
-	if len(many) != MaxOutputs {
-		t.Errorf("%d outputs", len(many))
+	if len(many.Values) != MaxOutputs {
+		t.Errorf("%d outputs", len(many.Values))
 	}
-	if huge := ParseOutputs("a=1\nb=" + strings.Repeat("x", MaxOutputsBytes) + "\nc=2"); len(huge) != 2 || huge["c"] != "2" {
-		t.Errorf("%d outputs, want those beside the one that is too long", len(huge))
+	const beyond = "137 of its outputs are omitted: "
+	if !strings.HasPrefix(many.Omission, beyond) || !strings.Contains(many.Omission, " and 132 more; a step has at most 64 outputs of 8 KiB in total") {
+		t.Errorf("omission %q", many.Omission)
 	}
-	if m := MergeOutputs(map[string]string{"a": "1", "b": "1"}, nil, map[string]string{"a": "2"}); m["a"] != "2" || m["b"] != "1" {
+	if later := ParseOutputs("a=" + strings.Repeat("x", MaxOutputsBytes) + "\na=1"); later.Values["a"] != "1" || later.Omission != "" {
+		t.Errorf("an output whose last value fits: %d bytes, omission %q", len(later.Values["a"]), later.Omission)
+	}
+	const omission = "1 of its outputs are omitted: b; a step has at most 64 outputs of 8 KiB in total: reduce them, and pass large values in files"
+	if huge := ParseOutputs("a=1\nb=" + strings.Repeat("x", MaxOutputsBytes) + "\nc=2"); len(huge.Values) != 2 || huge.Values["c"] != "2" || huge.Omission != omission {
+		t.Errorf("%d outputs, want those beside the one that is too long; omission %q", len(huge.Values), huge.Omission)
+	}
+	if m := MergeOutputs(map[string]string{"a": "1", "b": "1"}, nil, map[string]string{"a": "2"}); m.Values["a"] != "2" || m.Values["b"] != "1" || m.Omission != "" {
 		t.Errorf("merged %v", m)
 	}
 }
