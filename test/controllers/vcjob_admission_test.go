@@ -82,6 +82,13 @@ func TestVCJob_Admission(t *testing.T) {
 		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard requires PodGroups"},
 		{"a soft topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{Mode: "soft"} }, ""},
 		{"a mount path with a colon", func(j *batchv1.JobSpec) { j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a:b"}} }, "spec.volumes[].mountPath"},
+		{"two volumes at one path", func(j *batchv1.JobSpec) {
+			j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a", VolumeClaimName: "x"}, {MountPath: "/b", VolumeClaimName: "x"}, {MountPath: "/a", VolumeClaimName: "y"}}
+		}, "spec.volumes[].mountPath: /a is the path of two volumes"},
+		{"a volume without a claim", func(j *batchv1.JobSpec) { j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a"}} }, "spec.volumes[]: a volume needs a claim; set volumeClaimName"},
+		{"volumes with claims", func(j *batchv1.JobSpec) {
+			j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a", VolumeClaimName: "x"}, {MountPath: "/b", VolumeClaim: &corev1.PersistentVolumeClaimSpec{}}}
+		}, ""},
 		{"a partition of nothing", func(j *batchv1.JobSpec) {
 			j.Tasks[0].PartitionPolicy = &batchv1.PartitionPolicySpec{TotalPartitions: 1}
 		}, "partitionSize: must be at least 1"},

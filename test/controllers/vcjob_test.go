@@ -505,7 +505,7 @@ func vcVolumes(s *space) {
 	spec := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	spec.Resources.Requests = capacityOf("storage", "1Gi")
 	s.vcjob("j", func(j *batchv1.Job) {
-		j.Spec.Volumes = []batchv1.VolumeSpec{{MountPath: "/own", VolumeClaim: &spec}, {MountPath: "/data", VolumeClaimName: "data"}, {MountPath: "/tmp/x"}}
+		j.Spec.Volumes = []batchv1.VolumeSpec{{MountPath: "/own", VolumeClaim: &spec}, {MountPath: "/data", VolumeClaimName: "data"}}
 	}, vctask("t", 1))
 	testkit.EventuallyNoError(s, waitTimeout, "it says what it waits for", func() error {
 		if j := s.awaitVCJob("j", batchv1.JobPending); j.Status.State.Reason != "NoVolumeClaim" {

@@ -121,8 +121,8 @@ type VolumeSpec struct {
 	// MountPath is the path in the containers. It must not contain a colon.
 	MountPath string `json:"mountPath"`
 	// VolumeClaimName is the name of an existing claim, or of the claim that is created from
-	// volumeClaim. If empty, the name is derived from the name of the Job. If volumeClaim is not
-	// set either, an emptyDir is mounted.
+	// volumeClaim. If empty, the name is derived from the name of the Job. Required without
+	// volumeClaim.
 	// +optional
 	VolumeClaimName string `json:"volumeClaimName,omitempty"`
 	// VolumeClaim is the spec of a claim to create. If not set, the claim volumeClaimName must exist.
