@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/task"
+	"k8s4r.io/k8s4r/internal/controllers/vcjob"
 	"k8s4r.io/k8s4r/internal/manager/metrics"
 	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -51,7 +52,7 @@ func listPrograms() ([]program, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return []program{
-		{"k8s4r-manager", describeMetrics(metrics.Metrics(), scheduler.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics(), retention.Metrics())},
+		{"k8s4r-manager", describeMetrics(metrics.Metrics(), scheduler.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics(), retention.Metrics(), vcjob.Metrics())},
 		{"k8s4r-server", describeMetrics(gateway.Metrics(), server.Metrics(), certexpiry.Metrics())},
 		{"k8s4r-console", describeMetrics(console.Metrics())},
 		{"the broker of `k8s4r up`", describeMetrics(broker.Metrics())},

@@ -41,11 +41,14 @@ var (
 	labels = []string{"action", "certificate", "endpoint", "from", "kind", "limit", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "type", "version"}
 	// foreign holds the metrics of Volcano and KubeRay that we keep, with their labels.
 	foreign = map[string][]string{
-		"volcano_jobflow_succeed_phase_count":          {"jobflow_namespace"},
-		"volcano_jobflow_failed_phase_count":           {"jobflow_namespace"},
-		"kuberay_cluster_info":                         {"name", "namespace", "uid", "owner_kind"},
-		"kuberay_cluster_condition_provisioned":        {"name", "namespace", "uid", "condition"},
-		"kuberay_cluster_provisioned_duration_seconds": {"name", "namespace", "uid"},
+		"volcano_jobflow_succeed_phase_count":                         {"jobflow_namespace"},
+		"volcano_jobflow_failed_phase_count":                          {"jobflow_namespace"},
+		"volcano_job_completed_phase_count":                           {"job_name", "queue_name"},
+		"volcano_job_failed_phase_count":                              {"job_name", "queue_name"},
+		"volcano_controller_job_to_pod_creation_latency_milliseconds": nil,
+		"kuberay_cluster_info":                                        {"name", "namespace", "uid", "owner_kind"},
+		"kuberay_cluster_condition_provisioned":                       {"name", "namespace", "uid", "condition"},
+		"kuberay_cluster_provisioned_duration_seconds":                {"name", "namespace", "uid"},
 	}
 	// notBase matches units that are not base units of Prometheus.
 	notBase = regexp.MustCompile(`_(ms|millis|milliseconds|minutes|hours|percent|kb|mb|kilobytes|megabytes|mib)(_|$)`)

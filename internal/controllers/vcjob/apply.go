@@ -129,10 +129,14 @@ func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, actions Ac
 	}
 	j.Status = *actions.Status
 	written, err := c.expect.UpdateStatus(ctx, c, j)
-	if written {
-		c.updateMemory(j, func(m *memory) { m.lastStatusWrite = c.Now() })
+	if !written {
+		return false, err
 	}
-	return written, err
+	c.updateMemory(j, func(m *memory) { m.lastStatusWrite = c.Now() })
+	if actions.Change != nil {
+		countEnd(j, actions.Change.To)
+	}
+	return true, nil
 }
 
 // recordEvents records events about what was written.

@@ -41,6 +41,7 @@ func (c *Controller) createPod(ctx context.Context, j *batchv1.Job, pod *corev1.
 	c.expect.ExpectCreate(j.UID, name)
 	err := c.Create(ctx, pod)
 	if err == nil {
+		observePodCreation(c.Now(), j)
 		return nil
 	}
 	c.expect.ObserveCreate(j.UID, name)

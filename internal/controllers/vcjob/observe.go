@@ -24,6 +24,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 	err := c.Get(ctx, k, &j)
 	if apierrors.IsNotFound(err) {
 		c.expect.ForgetOwner(c.memory.ForgetObject(k))
+		deleteCounts(k.Namespace, k.Name)
 		return nil, c.deleteCommands(ctx, k)
 	}
 	if err != nil || c.expect.IsStale(j.UID, j.ResourceVersion) {
