@@ -14,7 +14,7 @@ import (
 func TestChart_HasCopiesOfTheManifests(t *testing.T) {
 	const copies = "../charts/k8s4r/files"
 	var want, got []string
-	for _, dir := range []string{"admission", "crd", "rbac", "webhook"} {
+	for _, dir := range []string{"admission", "crd", "defaults", "rbac", "webhook"} {
 		names, err := fs.Glob(FS, dir+"/*.yaml")
 		if err != nil {
 			t.Fatal(err)

@@ -4,8 +4,8 @@ package config
 
 import "embed"
 
-// FS holds the directories crd, admission, rbac, webhook, deploy and up, which is for the embedded
+// FS holds the directories crd, admission, defaults, rbac, webhook, deploy and up, which is for the embedded
 // cluster of `k8s4r up` only.
 //
-//go:embed crd/*.yaml admission/*.yaml rbac/*.yaml webhook/*.yaml deploy/*.yaml up/*.yaml
+//go:embed crd/*.yaml admission/*.yaml defaults/*.yaml rbac/*.yaml webhook/*.yaml deploy/*.yaml up/*.yaml
 var FS embed.FS

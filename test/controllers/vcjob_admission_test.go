@@ -174,7 +174,7 @@ func TestVCJob_Updates(t *testing.T) {
 			j.Plugins, j.TTLSecondsAfterFinished = map[string][]string{"env": {}}, &one
 		}, "spec: plugins, ttlSecondsAfterFinished cannot be changed on an existing Job"},
 		{"a template may not", func(j *batchv1.JobSpec) { j.Tasks[0].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: only replicas and minAvailable of t can change"},
-		{"nor that of a task without a name", func(j *batchv1.JobSpec) { j.Tasks[1].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: only replicas and minAvailable of (without a name) can change"},
+		{"nor that of a task without a name", func(j *batchv1.JobSpec) { j.Tasks[1].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: only replicas and minAvailable of default1 can change"},
 		{"a task may not come", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("u", 1)) }, "tasks (their number)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ const FieldManager = "k8s4r"
 // ReadPolicyNames returns the names of our admission policies, which are also those of their
 // bindings, from the manifests of config/.
 func ReadPolicyNames(files fs.FS) (map[string]bool, error) {
-	objects, err := ReadManifests(files, "admission/*.yaml")
+	objects, err := ReadManifests(files, "admission/*.yaml", "defaults/*.yaml")
 	if err != nil {
 		return nil, err
 	}

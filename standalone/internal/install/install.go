@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -20,7 +21,7 @@ import (
 
 // order is the order of the installation. The workloads in deploy/ are left out, because the
 // program that uses this package runs them itself.
-var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webhook/rbac.yaml", "admission/*.yaml"}
+var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webhook/rbac.yaml", "admission/*.yaml", "defaults/*.yaml"}
 
 // Manifests is a component.Component that installs manifests when it starts. It is ready once the
 // API server serves the new kinds. Stop does not remove them.
@@ -70,7 +71,12 @@ func (m *Manifests) applyAll(ctx context.Context) error {
 		if foreign[o.GetName()] && definition.IsCRD(o) || foreign[o.GetAnnotations()[definition.AnnotationOnlyWith]] {
 			continue
 		}
-		if err := m.apply(ctx, o); err != nil {
+		err := m.apply(ctx, o)
+		if meta.IsNoMatchError(err) && isOptional(o) {
+			m.report(fmt.Sprintf("left out %s %s, which needs Kubernetes 1.36", o.GetKind(), o.GetName()))
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if definition.IsCRD(o) {
@@ -93,6 +99,12 @@ func (m *Manifests) apply(ctx context.Context, o *unstructured.Unstructured) err
 		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
+}
+
+// isOptional reports whether everything works without an object whose kind an older API server does
+// not serve.
+func isOptional(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "MutatingAdmissionPolicy" || o.GetKind() == "MutatingAdmissionPolicyBinding"
 }
 
 // Ready returns nil once all CRDs are established.

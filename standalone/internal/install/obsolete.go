@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,10 +20,14 @@ func (m *Manifests) deleteObsolete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
+	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"} {
 		var all unstructured.UnstructuredList
 		all.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind + "List"})
-		if err := m.client.List(ctx, &all); err != nil {
+		err := m.client.List(ctx, &all)
+		if meta.IsNoMatchError(err) {
+			continue // an older API server has none
+		}
+		if err != nil {
 			return fmt.Errorf("list %s: %w", kind, err)
 		}
 		for i := range all.Items {
