@@ -53,7 +53,7 @@ func pod(j *batchv1.Job, words string) *corev1.Pod {
 		var index int
 		if t := &spec.Tasks[i]; strings.HasPrefix(f[0], t.Name) {
 			fmt.Sscan(f[0][len(t.Name):], &index)
-			p = newPod(j, spec, t, index)
+			p = newBuilder(j, spec).newPod(replica{t, index})
 		}
 	}
 	p.UID, p.CreationTimestamp = types.UID(p.Name), metav1.NewTime(t0)

@@ -11,9 +11,6 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// svcDependentPlugins are the plugins that need svc for the names of Pods.
-var svcDependentPlugins = []string{"tensorflow", "mpi", "pytorch", "ray"}
-
 // Defaulted returns a copy of a spec with the defaults of the schema and of Volcano's
 // mutating webhook. The stored object does not change.
 func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
@@ -27,10 +24,9 @@ func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 	if s.MinAvailable == 0 {
 		s.MinAvailable = saturate(sumMinAvailable(s))
 	}
-	for _, plugin := range svcDependentPlugins {
-		_, wants := s.Plugins[plugin]
-		if _, has := s.Plugins[pluginSvc]; wants && !has {
-			s.Plugins[pluginSvc] = nil
+	for _, implied := range impliedPlugins(s) {
+		if _, has := s.Plugins[implied]; !has {
+			s.Plugins[implied] = nil
 		}
 	}
 	return s

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"flag"
 	"slices"
 	"strconv"
 
@@ -10,10 +11,12 @@ import (
 // pluginEnv gives each container the index of its replica.
 const pluginEnv = "env"
 
+func defineEnv(*flag.FlagSet) effects { return effects{changePod: addIndex} }
+
 // addIndex sets the index of the replica in the environment, under its current and its
 // older name.
-func addIndex(pod *corev1.Pod, index int) {
-	n := strconv.Itoa(index)
+func addIndex(_ *builder, r replica, pod *corev1.Pod) {
+	n := strconv.Itoa(r.index)
 	vars := []corev1.EnvVar{{Name: "VK_TASK_INDEX", Value: n}, {Name: "VC_TASK_INDEX", Value: n}}
 	eachContainer(pod, func(c *corev1.Container) { setEnv(c, vars) })
 }

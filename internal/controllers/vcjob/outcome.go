@@ -182,13 +182,15 @@ func (p *plan) createPods() {
 	}
 	as := *p.Job // with the version of the planned status
 	as.Status = *p.status
+	b := *p.builder
+	b.job = &as
 	batch := kit.NewBatch(maxBatch)
 	for r := range p.replicasToCreate() {
 		if batch.IsFull() {
 			p.requeueAt(p.now)
 			return
 		}
-		pod := newPod(&as, p.spec, r.task, r.index)
+		pod := b.newPod(r)
 		if at := p.evictedAt(pod.Name); !at.IsZero() {
 			pod.Annotations[keyEvictedAt] = at.UTC().Format(time.RFC3339Nano)
 		}
@@ -209,12 +211,12 @@ func (p *plan) evictedAt(name string) time.Time {
 // ended.
 func (p *plan) planObjects() {
 	if p.phase().ManagesPods() && p.problem == "" {
-		p.out.EnsureObjects = svcObjects(p.Job, p.spec, p.hosts)
-		for _, claim := range newClaims(p.Job) {
-			p.out.EnsureObjects = append(p.out.EnsureObjects, claim)
-		}
+		p.out.EnsureObjects = p.builder.newObjects()
 	}
-	if _, has := p.Job.Status.ControlledResources[pluginRecordName(pluginSvc)]; has && p.phase().IsSettled() {
-		p.out.DeleteObjects = svcObjects(p.Job, p.spec, nil)
+	if p.phase().IsSettled() {
+		p.out.DeleteObjects = p.builder.pluginObjects(func(name string) bool {
+			_, has := p.Job.Status.ControlledResources[pluginRecordName(name)]
+			return has
+		})
 	}
 }

@@ -90,6 +90,7 @@ type PhaseChange struct {
 // change counts.
 func Plan(now time.Time, tick time.Duration, in Input) Actions {
 	p := &plan{Input: in, now: now, tick: tick, spec: Defaulted(&in.Job.Spec), status: in.Job.Status.DeepCopy()}
+	p.builder = newBuilder(in.Job, p.spec)
 	p.out.EvictedAt = map[string]time.Time{}
 	if in.Job.DeletionTimestamp != nil {
 		return p.out
@@ -124,9 +125,8 @@ type plan struct {
 	tasks map[string]*batchv1.TaskSpec
 	// problem describes what keeps the spec from ever running. Empty if nothing does.
 	problem string
-	// hosts is the data of the ConfigMap of the svc plugin. Nil if the Job does not use it, or has
-	// a problem.
-	hosts map[string]string
+	// builder builds Pods and objects. Its host names are set if the spec has no problem.
+	builder *builder
 	// podsByName holds all Pods by name.
 	podsByName map[string]*corev1.Pod
 	// currentPods are the Pods of each task that are of the current version and not
@@ -163,14 +163,8 @@ func (p *plan) indexTasks() {
 // checkSpec sets the problem of the spec. Only a spec without one is safe to follow: its numbers
 // and lists are bounded.
 func (p *plan) checkSpec() {
-	if p.problem = validateSpec(p.spec); p.problem != "" {
-		return
-	}
-	if _, on := p.spec.Plugins[pluginSvc]; on {
-		hosts, ok := listHosts(p.Job, p.spec)
-		if p.hosts = hosts; !ok {
-			p.problem = "spec.plugins.svc: the lists of hosts are longer than a ConfigMap can be, 1 MiB; use fewer replicas, or omit the plugin"
-		}
+	if p.problem = validateSpec(p.spec); p.problem == "" {
+		p.problem = p.builder.prepareBuild()
 	}
 }
 

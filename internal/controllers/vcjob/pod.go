@@ -30,8 +30,9 @@ func podName(job, task string, index int) string {
 // groupName returns the name that a gang scheduler uses for the Pods of a Job.
 func groupName(j *batchv1.Job) string { return j.Name + "-" + string(j.UID) }
 
-// newPod returns a replica of a task. spec must have its defaults.
-func newPod(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index int) *corev1.Pod {
+// newPod returns the Pod of a replica.
+func (b *builder) newPod(r replica) *corev1.Pod {
+	j, spec, t, index := b.job, b.spec, r.task, r.index
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       j.Namespace,
@@ -46,11 +47,10 @@ func newPod(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index in
 	pod.Spec.SchedulerName = cmp.Or(pod.Spec.SchedulerName, spec.SchedulerName)
 	pod.Spec.PriorityClassName = cmp.Or(pod.Spec.PriorityClassName, spec.PriorityClassName)
 	mountVolumes(j, spec, pod)
-	if _, on := spec.Plugins[pluginEnv]; on {
-		addIndex(pod, index)
-	}
-	if args, on := spec.Plugins[pluginSvc]; on {
-		addHosts(j, spec, pod, parseSvcFlags(args))
+	for i := range b.plugins {
+		if change := b.plugins[i].changePod; change != nil {
+			change(b, r, pod)
+		}
 	}
 	return pod
 }

@@ -2,11 +2,11 @@ package vcjob
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"maps"
 	"strings"
 
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,43 +27,33 @@ type svcOptions struct {
 	publishNotReady bool
 	noNetworkPolicy bool
 	hostsEnv        bool
-	// problem describes invalid arguments. Empty if they are valid.
-	problem string
 }
 
-// parseSvcFlags parses the arguments of the plugin.
-func parseSvcFlags(args []string) svcOptions {
+func defineSvc(f *flag.FlagSet) effects {
 	var o svcOptions
-	f := pflag.NewFlagSet(pluginSvc, pflag.ContinueOnError)
-	f.Usage = func() {}
 	f.BoolVar(&o.publishNotReady, "publish-not-ready-addresses", false, "")
 	f.BoolVar(&o.noNetworkPolicy, "disable-network-policy", false, "")
-	f.BoolVar(&o.hostsEnv, "inject-hosts-env", true, "")
-	if err := f.Parse(args); err != nil {
-		o.problem = fmt.Sprintf("spec.plugins.svc: %v; allowed are --publish-not-ready-addresses, --disable-network-policy and --inject-hosts-env", err)
+	f.BoolVar(&o.hostsEnv, "inject-hosts-env", true, "=BOOL")
+	return effects{objects: o.newObjects, changePod: o.addHosts, countReferences: o.countReferences}
+}
+
+// countReferences returns the number of variables with hosts and their number.
+func (o *svcOptions) countReferences(s *batchv1.JobSpec) int {
+	if !o.hostsEnv {
+		return 0
 	}
-	return o
+	return 2 * len(s.Tasks)
 }
 
 // svcName returns the name of the Service, which is also the subdomain of the Pods.
 func svcName(j *batchv1.Job) string { return naming.LabelValue(j.Name) }
 
-// hostName returns the host name of a replica, shortened to a DNS label.
-func hostName(pod string) string { return naming.LabelValue(pod) }
-
 func hostsName(j *batchv1.Job) string { return naming.ChildName(naming.MaxName, j.Name, "svc") }
 
-// svcObjects returns the objects of the svc plugin, if the Job uses it. hosts is the data of the
-// ConfigMap.
-func svcObjects(j *batchv1.Job, spec *batchv1.JobSpec, hosts map[string]string) []client.Object {
-	args, on := spec.Plugins[pluginSvc]
-	if !on {
-		return nil
-	}
-	o := parseSvcFlags(args)
-	all := []client.Object{newService(j, o), &corev1.ConfigMap{ObjectMeta: ownedMeta(j, hostsName(j)), Data: hosts}}
+func (o *svcOptions) newObjects(b *builder) []client.Object {
+	all := []client.Object{newService(b.job, o), &corev1.ConfigMap{ObjectMeta: ownedMeta(b.job, hostsName(b.job)), Data: b.hostsData()}}
 	if !o.noNetworkPolicy {
-		all = append(all, newNetworkPolicy(j))
+		all = append(all, newNetworkPolicy(b.job))
 	}
 	return all
 }
@@ -73,7 +63,7 @@ func podSelector(j *batchv1.Job) map[string]string {
 }
 
 // newService returns a headless Service for the Pods' addresses.
-func newService(j *batchv1.Job, o svcOptions) *corev1.Service {
+func newService(j *batchv1.Job, o *svcOptions) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: ownedMeta(j, svcName(j)),
 		Spec: corev1.ServiceSpec{
@@ -86,31 +76,18 @@ func newService(j *batchv1.Job, o svcOptions) *corev1.Service {
 	}
 }
 
-// maxHostsBytes is the size of the data that a ConfigMap can hold.
-const maxHostsBytes = 1 << 20
-
-// listHosts returns the host names of each task's replicas, as the data of a ConfigMap. It reports
-// false, and stops, if they are too long for one.
-func listHosts(j *batchv1.Job, spec *batchv1.JobSpec) (data map[string]string, ok bool) {
-	data = map[string]string{}
-	left := maxHostsBytes
-	for i := range spec.Tasks {
-		t := &spec.Tasks[i]
-		var names []string
-		for index := range int(t.Replicas) {
-			name := hostName(podName(j.Name, t.Name, index)) + "." + svcName(j)
-			if left -= 2 * len(name+","); left < 0 { // each name is in two lists
-				return nil, false
-			}
-			names = append(names, name)
-		}
+// hostsData returns the host names of each task's replicas, as the data of a ConfigMap.
+func (b *builder) hostsData() map[string]string {
+	data := map[string]string{}
+	for i := range b.spec.Tasks {
+		t := &b.spec.Tasks[i]
 		maps.Copy(data, map[string]string{
-			t.Name + ".host": strings.Join(names, "\n"),
-			hostsVar(t.Name): strings.Join(names, ","),
+			t.Name + ".host": strings.Join(b.hosts[t.Name], "\n"),
+			hostsVar(t.Name): strings.Join(b.hosts[t.Name], ","),
 			numVar(t.Name):   fmt.Sprint(t.Replicas),
 		})
 	}
-	return data, true
+	return data
 }
 
 func hostsVar(task string) string { return "VC_" + envName(task) + "_HOSTS" }
@@ -134,21 +111,21 @@ func newNetworkPolicy(j *batchv1.Job) *networkingv1.NetworkPolicy {
 }
 
 // addHosts gives a Pod its DNS name and the lists of hosts.
-func addHosts(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod, o svcOptions) {
-	pod.Spec.Hostname = cmp.Or(pod.Spec.Hostname, hostName(pod.Name))
-	pod.Spec.Subdomain = cmp.Or(pod.Spec.Subdomain, svcName(j))
-	name := hostsName(j)
-	from := corev1.LocalObjectReference{Name: name}
+func (o *svcOptions) addHosts(b *builder, r replica, pod *corev1.Pod) {
+	pod.Spec.Hostname = b.shortHostName(r.task, r.index)
+	pod.Spec.Subdomain = cmp.Or(pod.Spec.Subdomain, svcName(b.job))
+	from := corev1.LocalObjectReference{Name: hostsName(b.job)}
+	volume := newVolumeName(b.job, "svc")
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
-		Name:         "vcjob-hosts",
+		Name:         volume,
 		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: from}},
 	})
 	var vars []corev1.EnvVar
 	if o.hostsEnv {
-		vars = hostsEnv(spec, from)
+		vars = hostsEnv(b.spec, from)
 	}
 	eachContainer(pod, func(c *corev1.Container) {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "vcjob-hosts", MountPath: hostsPath, ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: hostsPath, ReadOnly: true})
 		setEnv(c, vars)
 	})
 }

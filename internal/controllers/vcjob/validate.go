@@ -36,19 +36,6 @@ func validateSpec(s *batchv1.JobSpec) string {
 	return cmp.Or(validatePlugins(s), validateDependencies(s, names))
 }
 
-// knownPlugins are the plugins that have an effect.
-var knownPlugins = []string{pluginEnv, pluginSvc, "tensorflow", "mpi", "pytorch", "ray"}
-
-// validatePlugins rejects plugins and arguments that would have no effect.
-func validatePlugins(s *batchv1.JobSpec) string {
-	for name := range s.Plugins {
-		if !slices.Contains(knownPlugins, name) {
-			return fmt.Sprintf("spec.plugins: unknown plugin %s; supported are env and svc", name)
-		}
-	}
-	return parseSvcFlags(s.Plugins[pluginSvc]).problem
-}
-
 // validateDependencies rejects unknown targets and cycles of dependsOn.
 func validateDependencies(s *batchv1.JobSpec, names map[string]bool) string {
 	after := map[string][]string{}

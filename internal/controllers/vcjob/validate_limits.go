@@ -58,8 +58,11 @@ func validateTaskLimits(t *batchv1.TaskSpec, added int) string {
 // container.
 func referencesPerContainer(s *batchv1.JobSpec) int {
 	n := len(s.Volumes)
-	if args, on := s.Plugins[pluginSvc]; on && parseSvcFlags(args).hostsEnv {
-		n += 2 * len(s.Tasks)
+	all, _ := loadPlugins(s)
+	for i := range all {
+		if count := all[i].countReferences; count != nil {
+			n += count(s)
+		}
 	}
 	return n
 }

@@ -1,0 +1,97 @@
+package vcjob
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
+)
+
+// pluginCases are Jobs whose objects and Pods are in testdata/plugin-NAME.golden.
+var pluginCases = []struct {
+	name string
+	job  func() *batchv1.Job
+}{
+	{"env", func() *batchv1.Job { return pluginJob(map[string]int32{"a": 2}, "env") }},
+	{"svc", func() *batchv1.Job { return pluginJob(map[string]int32{"a": 2, "b-c": 1}, "svc") }},
+	{"svc-with-arguments", func() *batchv1.Job {
+		return pluginJob(map[string]int32{"a": 1}, "svc", "--publish-not-ready-addresses", "--disable-network-policy=true", "--inject-hosts-env=false")
+	}},
+}
+
+// pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
+// init container.
+func pluginJob(replicas map[string]int32, plugin string, args ...string) *batchv1.Job {
+	j := job("Pending")
+	for _, name := range slices.Sorted(maps.Keys(replicas)) {
+		t := batchv1.TaskSpec{Name: name, Replicas: replicas[name]}
+		t.Template.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "image"}}
+		t.Template.Spec.Containers = []corev1.Container{{Name: name, Image: "image"}}
+		j.Spec.Tasks = append(j.Spec.Tasks, t)
+	}
+	j.Spec.Plugins = map[string][]string{plugin: args}
+	return j
+}
+
+// frameworkJob returns a pluginJob without the variables and the NetworkPolicy of svc.
+func frameworkJob(replicas map[string]int32, plugin string, args ...string) *batchv1.Job {
+	j := pluginJob(replicas, plugin, args...)
+	j.Spec.Plugins[pluginSvc] = []string{"--inject-hosts-env=false", "--disable-network-policy"}
+	return j
+}
+
+func TestPlan_Plugins(t *testing.T) {
+	for _, c := range pluginCases {
+		t.Run(c.name, func(t *testing.T) { golden.Equal(t, "plugin-"+c.name, describePlan(t, c.job())) })
+	}
+}
+
+// describePlan returns the objects and Pods of a plan as YAML, without what all Pods have.
+func describePlan(t *testing.T, j *batchv1.Job) string {
+	t.Helper()
+	actions := Plan(t0, 0, newInput(j))
+	if len(actions.CreatePods) == 0 {
+		t.Fatalf("no Pods: %+v", actions.Change)
+	}
+	var b strings.Builder
+	for _, o := range actions.EnsureObjects {
+		describeObject(t, &b, o)
+	}
+	for _, pod := range actions.CreatePods {
+		pod.Labels, pod.Spec.SchedulerName = nil, ""
+		maps.DeleteFunc(pod.Annotations, func(key, _ string) bool {
+			return strings.HasPrefix(key, "volcano.sh/") || key == batchv1.KeyGroupName
+		})
+		describeObject(t, &b, pod)
+	}
+	return b.String()
+}
+
+func describeObject(t *testing.T, b *strings.Builder, o client.Object) {
+	t.Helper()
+	if !strings.HasPrefix(o.GetName(), "j") || o.GetNamespace() != "ns" || len(o.GetOwnerReferences()) != 1 || !*o.GetOwnerReferences()[0].Controller {
+		t.Errorf("%s/%s of %v", o.GetNamespace(), o.GetName(), o.GetOwnerReferences())
+	}
+	o.SetOwnerReferences(nil)
+	o.SetNamespace("")
+	if secret, ok := o.(*corev1.Secret); ok {
+		secret.StringData = map[string]string{}
+		for key, value := range secret.Data {
+			secret.StringData[key] = string(value)
+		}
+		secret.Data = nil
+	}
+	text, err := yaml.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(b, "--- %s\n%s", strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1."), text)
+}
