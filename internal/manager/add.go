@@ -2,6 +2,8 @@ package manager
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -216,6 +218,7 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record re
 		vcjob.Name: &vcjob.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
 			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: recordsHistory(cfg, chosen),
+			GenerateKey: func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, vcjob.SSHKeyBits) },
 		},
 		raycluster.Name: &raycluster.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.ray,

@@ -31,7 +31,7 @@ func newBuilder(j *batchv1.Job, spec *batchv1.JobSpec) *builder {
 // prepareBuild sets the host names, and returns a message about what keeps the plugins from working.
 func (b *builder) prepareBuild() string {
 	if !b.setHosts() {
-		return "spec.plugins: the lists of hosts are longer than a ConfigMap can be, 1 MiB; use fewer replicas, or omit svc"
+		return "spec.plugins: the lists of hosts are longer than a ConfigMap or a Secret can be, 1 MiB; use fewer replicas, or omit svc and ssh"
 	}
 	for i := range b.plugins {
 		p := &b.plugins[i]
@@ -45,13 +45,15 @@ func (b *builder) prepareBuild() string {
 	return ""
 }
 
-// maxHostsBytes is the size of the data that a ConfigMap can hold.
+// maxHostsBytes is the size of the data that a ConfigMap or a Secret can hold.
 const maxHostsBytes = 1 << 20
 
 // setHosts sets the host names of the replicas of each task if a plugin needs them. It reports
 // false, and stops, if two lists of them are too long for one object.
 func (b *builder) setHosts() bool {
-	if _, on := b.spec.Plugins[pluginSvc]; !on {
+	_, svc := b.spec.Plugins[pluginSvc]
+	_, ssh := b.spec.Plugins[pluginSSH]
+	if !svc && !ssh {
 		return true
 	}
 	hosts, left := map[string][]string{}, maxHostsBytes
@@ -80,6 +82,16 @@ func (b *builder) hostName(t *batchv1.TaskSpec, index int) string {
 // shortHostName returns the host name of a replica, a DNS label.
 func (b *builder) shortHostName(t *batchv1.TaskSpec, index int) string {
 	return cmp.Or(t.Template.Spec.Hostname, naming.LabelValue(podName(b.job.Name, t.Name, index)))
+}
+
+// replicasOf returns the number of replicas of a task. 0 if there is no such task.
+func (b *builder) replicasOf(task string) int {
+	for i := range b.spec.Tasks {
+		if b.spec.Tasks[i].Name == task {
+			return int(b.spec.Tasks[i].Replicas)
+		}
+	}
+	return 0
 }
 
 // newObjects returns the objects that the Pods need.

@@ -2,6 +2,7 @@ package vcjob
 
 import (
 	"context"
+	"crypto/rsa"
 	"fmt"
 	"time"
 
@@ -41,6 +42,8 @@ type Controller struct {
 	Tick time.Duration
 	// Concurrency is the number of Jobs that are reconciled concurrently.
 	Concurrency int
+	// GenerateKey returns a new key of SSHKeyBits for the plugin ssh.
+	GenerateKey func() (*rsa.PrivateKey, error)
 	// Archives keeps a finished Job until it is marked as archived.
 	Archives bool
 

@@ -3,6 +3,8 @@ package vcjob
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,6 +56,9 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
+// keyOfTest returns the same key each time, because a new one takes a while.
+var keyOfTest = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, SSHKeyBits) })
+
 var errCrashed = errors.New("the controller crashed")
 
 func newBench(t *testing.T, failAt int, done bool, objects ...client.Object) *bench {
@@ -91,6 +96,7 @@ func (b *bench) start() {
 	b.c = &Controller{
 		Client: api, Live: api, Now: time.Now, Recorder: events.NewFakeRecorder(1000), Tick: time.Nanosecond,
 		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory), volcano: newPeerOperator(),
+		GenerateKey: keyOfTest,
 	}
 	b.c.volcano.LeaseReader = api
 }

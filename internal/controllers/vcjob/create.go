@@ -1,9 +1,11 @@
 package vcjob
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -89,7 +91,7 @@ func (c *Controller) ensureObjects(ctx context.Context, j *batchv1.Job, objects 
 
 func (c *Controller) ensureObject(ctx context.Context, j *batchv1.Job, want client.Object) error {
 	is := want.DeepCopyObject().(client.Object)
-	err := c.Create(ctx, is)
+	err := c.createObject(ctx, is)
 	if err == nil {
 		return nil
 	}
@@ -102,16 +104,53 @@ func (c *Controller) ensureObject(ctx context.Context, j *batchv1.Job, want clie
 	if err := c.requireOwned(ctx, j, is); err != nil {
 		return err
 	}
-	// Only the lists of hosts change, with the number of replicas.
-	hosts, ok := is.(*corev1.ConfigMap)
-	if !ok || equality.Semantic.DeepEqual(hosts.Data, want.(*corev1.ConfigMap).Data) {
+	if !updateContents(is, want) {
 		return nil
 	}
-	hosts.Data = want.(*corev1.ConfigMap).Data
-	if err := c.Update(ctx, hosts); err != nil {
-		return fmt.Errorf("update config map %s: %w", hosts.Name, err)
+	if err := c.Update(ctx, is); err != nil {
+		return fmt.Errorf("update %T %s: %w", is, is.GetName(), err)
 	}
 	return nil
+}
+
+// createObject creates an object. A Secret of the plugin ssh gets a key pair first. That takes a
+// while, so it is only generated if the Secret does not exist.
+func (c *Controller) createObject(ctx context.Context, o client.Object) error {
+	secret, ok := o.(*corev1.Secret)
+	if !ok || len(secret.Data[sshPrivateKey]) > 0 {
+		return c.Create(ctx, o)
+	}
+	err := c.Live.Get(ctx, client.ObjectKeyFromObject(o), &corev1.Secret{})
+	if err == nil {
+		return apierrors.NewAlreadyExists(corev1.Resource("secrets"), o.GetName())
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	key, err := c.GenerateKey()
+	if err != nil {
+		return fmt.Errorf("generate a key pair: %w", err)
+	}
+	maps.Copy(secret.Data, newKeyData(encodeKeyPair(key)))
+	return c.Create(ctx, secret)
+}
+
+// updateContents sets the contents that depend on the number of replicas, and reports whether they
+// have changed.
+func updateContents(is, want client.Object) (changed bool) {
+	switch is := is.(type) {
+	case *corev1.ConfigMap:
+		data := want.(*corev1.ConfigMap).Data
+		changed, is.Data = !equality.Semantic.DeepEqual(is.Data, data), data
+	case *corev1.Secret:
+		config := want.(*corev1.Secret).Data[sshConfig]
+		changed = !bytes.Equal(is.Data[sshConfig], config)
+		if is.Data == nil {
+			is.Data = map[string][]byte{} // a user has emptied it
+		}
+		is.Data[sshConfig] = config
+	}
+	return changed
 }
 
 // deleteObjects deletes those of the objects that the Job controls.

@@ -76,7 +76,7 @@ func TestPlan_TooManyPods(t *testing.T) {
 		}, "spec.tasks[0].minAvailable: 2147483647 is greater than the replicas of task a (2)"},
 		{"a list of hosts that no ConfigMap can hold", func(j *batchv1.Job) {
 			j.Spec.Tasks[0].Replicas, j.Spec.Plugins = 100_000, map[string][]string{"svc": nil}
-		}, "spec.plugins: the lists of hosts are longer than a ConfigMap can be, 1 MiB; use fewer replicas, or omit svc"},
+		}, "spec.plugins: the lists of hosts are longer than a ConfigMap or a Secret can be, 1 MiB; use fewer replicas, or omit svc and ssh"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := job("Pending", 2)

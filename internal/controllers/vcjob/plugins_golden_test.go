@@ -25,6 +25,12 @@ var pluginCases = []struct {
 	{"svc-with-arguments", func() *batchv1.Job {
 		return pluginJob(map[string]int32{"a": 1}, "svc", "--publish-not-ready-addresses", "--disable-network-policy=true", "--inject-hosts-env=false")
 	}},
+	{"ssh", func() *batchv1.Job {
+		return pluginJob(map[string]int32{"a": 2, "b": 1}, "ssh")
+	}},
+	{"ssh-with-arguments", func() *batchv1.Job {
+		return pluginJob(map[string]int32{"a": 1}, "ssh", "--ssh-key-file-path=/home/user/.ssh", "--ssh-port", "2222", "--ssh-private-key=PRIVATE", "--ssh-public-key=PUBLIC")
+	}},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
