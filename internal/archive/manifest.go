@@ -19,6 +19,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/masking"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -93,7 +94,7 @@ var types = map[Kind]schema.GroupVersionKind{
 	RayCluster: rayv1.GroupVersion.WithKind("RayCluster"),
 }
 
-// marshalManifest returns the whole object without managed fields.
+// marshalManifest returns the whole object without managed fields and private keys.
 func marshalManifest(kind Kind, o object) (json.RawMessage, error) {
 	whole, ok := o.DeepCopyObject().(object)
 	if !ok {
@@ -101,7 +102,11 @@ func marshalManifest(kind Kind, o object) (json.RawMessage, error) {
 	}
 	whole.SetManagedFields(nil)
 	whole.GetObjectKind().SetGroupVersionKind(types[kind])
-	return json.Marshal(whole)
+	text, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
+	return masking.MaskManifest(text), nil
 }
 
 func ofJob(j *v1alpha1.Job) Object {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
@@ -106,5 +107,29 @@ func TestNewObject_RejectsUnknownKinds(t *testing.T) {
 	}
 	if _, err := archive.NewObject(&v1alpha1.JobTemplate{}, nil); err == nil || !strings.Contains(err.Error(), "no kind that is archived") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Private keys are arguments of the plugin ssh.
+func TestNewObject_MasksPrivateKeys(t *testing.T) {
+	args := []string{"--ssh-private-key=SECRET", "--ssh-port=2222"}
+	job := &batchv1.Job{ObjectMeta: meta("j"), Spec: batchv1.JobSpec{Plugins: map[string][]string{"ssh": args}}}
+	flow := &flowv1.JobFlow{ObjectMeta: meta("f")}
+	patch := &runtime.RawExtension{Raw: []byte(asJSON(t, job.Spec))}
+	flow.Spec.Flows = []flowv1.Flow{{Name: "a", Patch: &flowv1.Patch{JobSpec: patch}}}
+	for _, get := range []func() (archive.Object, error){
+		func() (archive.Object, error) { return archive.NewObject(job, nil) },
+		func() (archive.Object, error) { return archive.NewObject(flow, nil) },
+	} {
+		got, err := get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(got.Manifest); strings.Contains(text, "SECRET") || !strings.Contains(text, `"--ssh-private-key=(masked)","--ssh-port=2222"`) {
+			t.Errorf("the manifest of the %s is %s", got.Kind, text)
+		}
+	}
+	if job.Spec.Plugins["ssh"][0] != "--ssh-private-key=SECRET" {
+		t.Error("the object itself has changed")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/core/masking"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
@@ -32,7 +33,7 @@ type nameIn struct {
 // details is the response about one object.
 type details struct {
 	Row *row.Row `json:"row"`
-	// Object is the complete manifest without managedFields.
+	// Object is the complete manifest without managedFields and private keys.
 	Object     any         `json:"object"`
 	Archived   bool        `json:"archived"`
 	Conditions []condition `json:"conditions"`
@@ -124,11 +125,8 @@ func (s *Server) readArchived(ctx context.Context, in *nameIn) (*archive.Object,
 }
 
 func (s *Server) describeLive(i *watch.Item) *details {
-	out := &details{Row: s.completeRow(i.Row), Object: s.cleanManifest(i), Children: s.countChildren(i), Actions: s.listActions(i)}
-	raw, err := json.Marshal(out.Object)
-	if err != nil {
-		s.log.Error(err, "Cannot encode object")
-	}
+	raw := s.encodeManifest(i)
+	out := &details{Row: s.completeRow(i.Row), Object: raw, Children: s.countChildren(i), Actions: s.listActions(i)}
 	out.Conditions, out.Why = parseConditions(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
 		out.Attempts = s.listAttempts(t)
@@ -139,12 +137,17 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	return out
 }
 
-// cleanManifest returns a copy of the object with apiVersion and kind.
-func (s *Server) cleanManifest(i *watch.Item) client.Object {
+// encodeManifest returns the object with apiVersion and kind and without private keys.
+func (s *Server) encodeManifest(i *watch.Item) json.RawMessage {
 	o := i.Object.DeepCopyObject().(client.Object)
 	is := kinds[i.Row.Kind]
 	o.GetObjectKind().SetGroupVersionKind(is.version.WithKind(is.kind))
-	return o
+	raw, err := json.Marshal(o)
+	if err != nil {
+		s.log.Error(err, "Cannot encode object")
+		return json.RawMessage("null")
+	}
+	return masking.MaskManifest(raw)
 }
 
 // countChildren counts the objects that an object controls, directly or indirectly.

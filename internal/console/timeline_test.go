@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -182,5 +183,21 @@ func TestDescribeState_JoinsReasonAndMessage(t *testing.T) {
 		if got := describeState(&row.Row{Reason: c.reason, Message: c.message}); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q, %q: got %q, want %q", c.reason, c.message, got, c.want)
 		}
+	}
+}
+
+func TestGetObject_MasksPrivateKeys(t *testing.T) {
+	j := &batchv1.Job{ObjectMeta: metaOf("j")}
+	j.Spec.Plugins = map[string][]string{"ssh": {"--ssh-private-key=SECRET", "--ssh-port=2222"}}
+	s, _ := newTestServer(&fakeGate{}, j)
+	var got details
+	if code := serve(t, s, "GET", "/api/v1/objects/vcjobs/n/j", "", &got); code != 200 {
+		t.Fatal(code)
+	}
+	if text := fmt.Sprint(got.Object); strings.Contains(text, "SECRET") || !strings.Contains(text, "[--ssh-private-key=(masked) --ssh-port=2222]") {
+		t.Errorf("the manifest is %s", text)
+	}
+	if j.Spec.Plugins["ssh"][0] != "--ssh-private-key=SECRET" {
+		t.Error("the shared object was changed")
 	}
 }
