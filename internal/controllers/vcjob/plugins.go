@@ -46,7 +46,7 @@ var plugins = []plugin{
 	{name: pluginEnv, define: defineEnv},
 	{name: pluginSvc, define: defineSvc},
 	{name: pluginSSH, define: defineSSH},
-	{name: "tensorflow", implies: []string{pluginSvc}, define: defineNothing},
+	{name: pluginTensorFlow, implies: []string{pluginSvc}, define: defineTensorFlow},
 	{name: "pytorch", implies: []string{pluginSvc}, define: defineNothing},
 	{name: "mpi", implies: []string{pluginSvc, pluginSSH}, define: defineNothing},
 	{name: "ray", implies: []string{pluginSvc}, define: defineNothing},

@@ -31,6 +31,13 @@ var pluginCases = []struct {
 	{"ssh-with-arguments", func() *batchv1.Job {
 		return pluginJob(map[string]int32{"a": 1}, "ssh", "--ssh-key-file-path=/home/user/.ssh", "--ssh-port", "2222", "--ssh-private-key=PRIVATE", "--ssh-public-key=PUBLIC")
 	}},
+	{"tensorflow", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"chief": 1, "other": 1, "ps": 2, "worker": 2}, "tensorflow")
+	}},
+	{"tensorflow-with-arguments", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "tensorflow", "--ps=a", "--evaluator=b", "--port=5000")
+	}},
+	{"tensorflow-alone", func() *batchv1.Job { return frameworkJob(map[string]int32{"worker": 1}, "tensorflow") }},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
