@@ -47,7 +47,7 @@ var plugins = []plugin{
 	{name: pluginSvc, define: defineSvc},
 	{name: pluginSSH, define: defineSSH},
 	{name: pluginTensorFlow, implies: []string{pluginSvc}, define: defineTensorFlow},
-	{name: "pytorch", implies: []string{pluginSvc}, define: defineNothing},
+	{name: pluginPyTorch, implies: []string{pluginSvc}, define: definePyTorch},
 	{name: "mpi", implies: []string{pluginSvc, pluginSSH}, define: defineNothing},
 	{name: "ray", implies: []string{pluginSvc}, define: defineNothing},
 }

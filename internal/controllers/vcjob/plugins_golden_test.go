@@ -38,6 +38,18 @@ var pluginCases = []struct {
 		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "tensorflow", "--ps=a", "--evaluator=b", "--port=5000")
 	}},
 	{"tensorflow-alone", func() *batchv1.Job { return frameworkJob(map[string]int32{"worker": 1}, "tensorflow") }},
+	{"pytorch", func() *batchv1.Job {
+		j := frameworkJob(map[string]int32{"master": 1, "other": 1, "worker": 2}, "pytorch")
+		j.Spec.Tasks[0].Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "mine", ContainerPort: 23456}}
+		return j
+	}},
+	{"pytorch-with-arguments", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "pytorch", "--master=a", "--worker=b", "--port=5000",
+			"--wait-master-enabled", "--wait-master-timeout=60", "--wait-master-image=example.com/nc:1")
+	}},
+	{"pytorch-without-master", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"worker": 1}, "pytorch", "--wait-master-enabled")
+	}},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
