@@ -48,7 +48,7 @@ var plugins = []plugin{
 	{name: pluginSSH, define: defineSSH},
 	{name: pluginTensorFlow, implies: []string{pluginSvc}, define: defineTensorFlow},
 	{name: pluginPyTorch, implies: []string{pluginSvc}, define: definePyTorch},
-	{name: "mpi", implies: []string{pluginSvc, pluginSSH}, define: defineNothing},
+	{name: pluginMPI, implies: []string{pluginSvc, pluginSSH}, define: defineMPI},
 	{name: "ray", implies: []string{pluginSvc}, define: defineNothing},
 }
 

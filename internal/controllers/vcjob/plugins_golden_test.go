@@ -50,6 +50,10 @@ var pluginCases = []struct {
 	{"pytorch-without-master", func() *batchv1.Job {
 		return frameworkJob(map[string]int32{"worker": 1}, "pytorch", "--wait-master-enabled")
 	}},
+	{"mpi", func() *batchv1.Job { return frameworkJob(map[string]int32{"master": 1, "worker": 2}, "mpi") }},
+	{"mpi-with-arguments", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "mpi", "--master=a", "--worker=b", "--port=5000")
+	}},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
