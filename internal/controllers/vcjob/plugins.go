@@ -49,11 +49,8 @@ var plugins = []plugin{
 	{name: pluginTensorFlow, implies: []string{pluginSvc}, define: defineTensorFlow},
 	{name: pluginPyTorch, implies: []string{pluginSvc}, define: definePyTorch},
 	{name: pluginMPI, implies: []string{pluginSvc, pluginSSH}, define: defineMPI},
-	{name: "ray", implies: []string{pluginSvc}, define: defineNothing},
+	{name: pluginRay, implies: []string{pluginSvc}, define: defineRay},
 }
-
-// defineNothing is of plugins that only have the effect of svc.
-func defineNothing(*flag.FlagSet) effects { return effects{} }
 
 // loadedPlugin is a plugin of a Job with its arguments.
 type loadedPlugin struct {

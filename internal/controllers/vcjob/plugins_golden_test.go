@@ -54,6 +54,11 @@ var pluginCases = []struct {
 	{"mpi-with-arguments", func() *batchv1.Job {
 		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "mpi", "--master=a", "--worker=b", "--port=5000")
 	}},
+	{"ray", func() *batchv1.Job { return frameworkJob(map[string]int32{"head": 1, "other": 1, "worker": 2}, "ray") }},
+	{"ray-with-arguments", func() *batchv1.Job {
+		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "ray", "--head=a", "--headContainer=a", "--worker=b", "--workerContainer=b",
+			"--port=5001", "--dashboardPort=5002", "--clientPort=5003")
+	}},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
