@@ -41,7 +41,8 @@ type effects struct {
 	countReferences func(*batchv1.JobSpec) int
 }
 
-// plugins are all plugins, in the order in which they change a Pod.
+// plugins are all plugins, in the order in which they change a Pod: hcclrank reads what pytorch has
+// set.
 var plugins = []plugin{
 	{name: pluginEnv, define: defineEnv},
 	{name: pluginSvc, define: defineSvc},
@@ -50,6 +51,7 @@ var plugins = []plugin{
 	{name: pluginPyTorch, implies: []string{pluginSvc}, define: definePyTorch},
 	{name: pluginMPI, implies: []string{pluginSvc, pluginSSH}, define: defineMPI},
 	{name: pluginRay, implies: []string{pluginSvc}, define: defineRay},
+	{name: pluginHCCLRank, define: defineHCCLRank},
 }
 
 // loadedPlugin is a plugin of a Job with its arguments.

@@ -59,6 +59,17 @@ var pluginCases = []struct {
 		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "ray", "--head=a", "--headContainer=a", "--worker=b", "--workerContainer=b",
 			"--port=5001", "--dashboardPort=5002", "--clientPort=5003")
 	}},
+	{"hcclrank", func() *batchv1.Job {
+		j := pluginJob(map[string]int32{"ma": 2, "mine": 1, "other": 1, "ranked": 1, "worker": 2}, "hcclrank", "--master=ma")
+		j.Spec.Tasks[1].Template.Annotations = map[string]string{"hccl/rankIndex": "7"}
+		j.Spec.Tasks[3].Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "RANK", Value: "5"}}
+		return j
+	}},
+	{"hcclrank-with-pytorch", func() *batchv1.Job {
+		j := frameworkJob(map[string]int32{"master": 1, "worker": 1}, "pytorch")
+		j.Spec.Plugins["hcclrank"] = nil
+		return j
+	}},
 }
 
 // pluginJob returns a Job with tasks in the order of their names and one plugin. Its Pods have an
