@@ -166,7 +166,7 @@ var samplesByPath = map[string]any{
 	"priorityClassName":            "system-node-critical",
 	"runtimeClassName":             "x",
 	"mountPath":                    "/y",
-	"spec.plugins":                 map[string][]string{"svc": {"--publish-not-ready-addresses"}},
+	"spec.plugins":                 map[string][]string{"svc": {"--publish-not-ready-addresses"}, "ssh": {"--ssh-port=2222"}, "ray": {"--head=t"}},
 	"dependsOn.name":               []string{"u"},
 	".resources":                   map[string]string{"CPU": "1"},
 	"hostname":                     "x",

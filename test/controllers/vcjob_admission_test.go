@@ -73,10 +73,25 @@ func TestVCJob_Admission(t *testing.T) {
 		{"a task's policy is validated, too", func(j *batchv1.JobSpec) {
 			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
 		}, "exitCode: 0 is not a failure"},
-		{"the ssh plugin", plugins("ssh"), "the ssh plugin is not supported yet"},
-		{"an unknown plugin", plugins("nosuch"), "spec.plugins: unknown plugin nosuch; supported are env and svc"},
-		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "--disable-network-policy"), ""},
+		{"an unknown plugin", plugins("nosuch"), "spec.plugins: unknown plugin nosuch; supported are env, svc, ssh, tensorflow, pytorch, mpi, ray and hcclrank"},
+		{"env with an argument", plugins("env", "--x"), "spec.plugins.env: --x is not a valid argument; it takes none"},
+		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "-disable-network-policy"), ""},
 		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is not a valid argument"},
+		{"a word that is no flag", plugins("svc", "fast"), "spec.plugins.svc: fast is not a valid argument"},
+		{"ssh", plugins("ssh", "--ssh-key-file-path=/keys", "--ssh-private-key=-----BEGIN RSA PRIVATE KEY-----\nx\n", "--ssh-public-key", "ssh-rsa x", "-ssh-port=2222"), ""},
+		{"a key after its flag", plugins("ssh", "--ssh-private-key", "-----BEGIN RSA PRIVATE KEY-----\nx\n"), ""},
+		{"a flag that ssh does not have", plugins("ssh", "--ssh-privat-key=SECRET"), "spec.plugins.ssh: --ssh-privat-key is not a valid argument"},
+		{"tensorflow", plugins("tensorflow", "--ps=t", "--worker=w", "--chief=c", "--evaluator=e", "--port=2222"), ""},
+		{"a port that is no number", plugins("tensorflow", "--port=http"), "spec.plugins.tensorflow: --port is not a valid argument"},
+		{"pytorch", plugins("pytorch", "--master=t", "--worker=w", "--port=1", "--wait-master-enabled", "--wait-master-timeout=5", "--wait-master-image=nc"), ""},
+		{"a timeout that is no number", plugins("pytorch", "--wait-master-timeout=5s"), "spec.plugins.pytorch: --wait-master-timeout is not a valid argument"},
+		{"mpi", plugins("mpi", "--master=t", "--worker=w", "--port", "22"), ""},
+		{"a flag that mpi does not have", plugins("mpi", "--head=t"), "spec.plugins.mpi: --head is not a valid argument; allowed are --master, --worker and --port"},
+		{"ray", plugins("ray", "--head=t", "--headContainer=c", "--worker=w", "--workerContainer=c", "--port=1", "--dashboardPort=2", "--clientPort=3"), ""},
+		{"ray without a head", plugins("ray"), "spec.plugins.ray: no task named head with a replica"},
+		{"ray with another head", plugins("ray", "--head=x"), "spec.plugins.ray: no task named x with a replica"},
+		{"hcclrank", plugins("hcclrank", "--master=t", "--worker=w"), ""},
+		{"a flag that hcclrank does not have", plugins("hcclrank", "--port=1"), "spec.plugins.hcclrank: --port is not a valid argument"},
 		{"waits for itself", hold("t"), "spec.tasks[].dependsOn of t: a task cannot depend on itself"},
 		{"depends on a task that does not exist", hold("nosuch"), "spec.tasks[].dependsOn of t: unknown task"},
 		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard requires PodGroups"},
@@ -199,10 +214,10 @@ func TestVCJob_Warnings(t *testing.T) {
 	warnings := &warningRecorder{}
 	recorded := &space{T: t, system: s.withWarnings(warnings), name: s.name}
 	recorded.vcjob("j", func(j *batchv1.Job) {
-		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"tensorflow": {}}, "restricted"
+		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"pytorch": {"--master=x"}, "mpi": {"--master=t"}}, "restricted"
 	}, vctask("t", 1))
 	all := strings.Join(warnings.list(), "\n")
-	for _, want := range []string{"spec.plugins: tensorflow only has the effect of svc", "spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported"} {
+	for _, want := range []string{"spec.plugins: no task is the master of pytorch, so no variables are set", "spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("not warned of %q: %s", want, all)
 		}

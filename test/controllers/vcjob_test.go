@@ -52,6 +52,8 @@ func TestVCJob(t *testing.T) {
 		{"a Pod that the API server rejects fails the Job with a message", vcRejected},
 		{"volumes: one claim is created, another is waited for", vcVolumes},
 		{"svc: Service, lists of hosts and NetworkPolicy are created and deleted", vcService},
+		{"ssh: a Secret with generated keys is created, updated and deleted", vcKeys},
+		{"ray: the Service of the head is created and deleted", vcRay},
 		{"replicas grow and shrink", vcScales},
 		{"many Pods", vcMany},
 	})
@@ -572,6 +574,50 @@ func vcService(s *space) {
 			return apierrors.IsNotFound(s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		})
 	}
+}
+
+func vcKeys(s *space) {
+	j := s.vcjob("j", func(j *batchv1.Job) { j.Spec.Plugins = map[string][]string{"mpi": {}} }, vctask("master", 1), vctask("worker", 1))
+	pods := s.awaitPods("j-master-0", "j-worker-0")
+	if v := pods[0].Spec.Volumes; len(v) < 2 || v[0].Name != "j-svc" || v[1].Name != "j-ssh" || *v[1].Secret.DefaultMode != 0o600 {
+		s.Errorf("volumes %+v", v)
+	}
+	var first, secret corev1.Secret
+	s.must(s.Get(s.Context(), s.key("j-ssh"), &first))
+	testkit.EventuallyNoError(s, waitTimeout, "grow", func() error {
+		s.must(s.Get(s.Context(), s.key("j"), j))
+		j.Spec.Tasks[1].Replicas = 2
+		return s.Update(s.Context(), j)
+	})
+	testkit.Eventually(s, waitTimeout, "the config has the new Pod", func() bool {
+		s.must(s.Get(s.Context(), s.key("j-ssh"), &secret))
+		return strings.Contains(string(secret.Data["config"]), "Host j-worker-1\n  HostName j-worker-1.j\n")
+	})
+	if string(secret.Data["id_rsa"]) != string(first.Data["id_rsa"]) || len(secret.Data) != 4 {
+		s.Error("the keys have changed")
+	}
+	s.order("end", batchv1.TerminateJobAction, j)
+	s.awaitVCJob("j", batchv1.JobTerminated)
+	testkit.Eventually(s, waitTimeout, "the Secret is gone", func() bool {
+		return apierrors.IsNotFound(s.Get(s.Context(), s.key("j-ssh"), &secret))
+	})
+}
+
+func vcRay(s *space) {
+	task := vctask("head", 1)
+	task.Template.Spec.Containers[0].Name = "head"
+	j := s.vcjob("j", func(j *batchv1.Job) { j.Spec.Plugins = map[string][]string{"ray": {}} }, task)
+	s.awaitPods("j-head-0")
+	var svc corev1.Service
+	s.must(s.Get(s.Context(), s.key("j-head-svc"), &svc))
+	if svc.Spec.Selector["volcano.sh/task-spec"] != "head" || len(svc.Spec.Ports) != 3 || svc.Spec.ClusterIP == "None" {
+		s.Errorf("service %+v", svc.Spec)
+	}
+	s.order("end", batchv1.TerminateJobAction, j)
+	s.awaitVCJob("j", batchv1.JobTerminated)
+	testkit.Eventually(s, waitTimeout, "the Service is gone", func() bool {
+		return apierrors.IsNotFound(s.Get(s.Context(), s.key("j-head-svc"), &svc))
+	})
 }
 
 func vcScales(s *space) {

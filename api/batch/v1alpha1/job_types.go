@@ -78,7 +78,8 @@ type JobSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=300
 	Policies []LifecyclePolicy `json:"policies,omitempty"`
-	// Plugins maps the names of plugins to their arguments. Supported are env and svc.
+	// Plugins maps the names of plugins to their arguments. There are env, svc, ssh, tensorflow,
+	// pytorch, mpi, ray and hcclrank.
 	// +optional
 	Plugins map[string][]string `json:"plugins,omitempty"`
 	// RunningEstimate is the expected duration of the Job. It has no effect.
