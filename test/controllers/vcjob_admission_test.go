@@ -81,6 +81,7 @@ func TestVCJob_Admission(t *testing.T) {
 		{"ssh", plugins("ssh", "--ssh-key-file-path=/keys", "--ssh-private-key=-----BEGIN RSA PRIVATE KEY-----\nx\n", "--ssh-public-key", "ssh-rsa x", "-ssh-port=2222"), ""},
 		{"a key after its flag", plugins("ssh", "--ssh-private-key", "-----BEGIN RSA PRIVATE KEY-----\nx\n"), ""},
 		{"a flag that ssh does not have", plugins("ssh", "--ssh-privat-key=SECRET"), "spec.plugins.ssh: --ssh-privat-key is not a valid argument"},
+		{"a key in the wrong place", plugins("tensorflow", "-----BEGIN RSA PRIVATE KEY-----\nx\n"), "spec.plugins.tensorflow: a text is not a valid argument"},
 		{"tensorflow", plugins("tensorflow", "--ps=t", "--worker=w", "--chief=c", "--evaluator=e", "--port=2222"), ""},
 		{"a port that is no number", plugins("tensorflow", "--port=http"), "spec.plugins.tensorflow: --port is not a valid argument"},
 		{"pytorch", plugins("pytorch", "--master=t", "--worker=w", "--port=1", "--wait-master-enabled", "--wait-master-timeout=5", "--wait-master-image=nc"), ""},

@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +35,10 @@ func describeDefaults(s *batchv1.JobSpec) string {
 		t := &s.Tasks[i]
 		text += fmt.Sprintf("; %s %d %d %s", t.Name, *t.MinAvailable, t.MaxRetry, t.Template.Spec.DNSPolicy)
 	}
-	if _, on := s.Plugins["svc"]; on {
-		text += "; svc"
+	for _, name := range []string{"svc", "ssh"} {
+		if _, on := s.Plugins[name]; on {
+			text += "; " + name
+		}
 	}
 	return text
 }
@@ -76,6 +80,21 @@ func TestVCJob_DefaultsAreInObject(t *testing.T) {
 		s.must(s.Create(t.Context(), j))
 		if got, want := describeDefaults(&j.Spec), "own default 3 1; own 0 7 Default; svc"; got != want {
 			t.Errorf("created with %s, want %s", got, want)
+		}
+	})
+	t.Run("mpi implies two plugins", func(t *testing.T) {
+		j := undefaulted(s.name, 1)
+		j.Spec.Plugins = map[string][]string{"mpi": {}, "ssh": {"--ssh-port=2222"}}
+		s.must(s.Create(t.Context(), j, client.DryRunAll))
+		if got := j.Spec.Plugins["ssh"]; !slices.Equal(got, []string{"--ssh-port=2222"}) {
+			t.Errorf("arguments of ssh %v, want those that were given", got)
+		}
+		delete(j.Spec.Plugins, "ssh")
+		delete(j.Spec.Plugins, "svc")
+		j.ResourceVersion = ""
+		s.must(s.Create(t.Context(), j, client.DryRunAll))
+		if got := describeDefaults(&j.Spec); !strings.HasSuffix(got, "; svc; ssh") {
+			t.Errorf("created with %s, want svc and ssh", got)
 		}
 	})
 	t.Run("a patch of a step has none", func(t *testing.T) {
