@@ -87,6 +87,7 @@ func flagsOfAllPrograms() *pflag.FlagSet {
 	f.String("leader-elect-namespace", "k8s4r-system", "")
 	f.String("leader-elect-resource-name", "k8s4r-manager", "")
 	f.Bool("leader-elect", true, "")
+	f.String("master", "", "")
 	f.Float32("qps", 0, "")
 	f.Int("burst", 0, "")
 	return f

@@ -27,6 +27,13 @@ func (s *ignoredSettings) logSettings(to logr.Logger) {
 	}
 }
 
+// ignoredName is a setting of another operator that is accepted and has no effect: the name of the
+// flag, and that of the field of the settings file. Either may be empty.
+type ignoredName struct {
+	flag, field, reason string
+	isSwitch            bool
+}
+
 // Why settings of KubeRay's operator have no effect here.
 const (
 	oneLog         = "the manager logs to standard error only"
@@ -37,12 +44,8 @@ const (
 	fileTakesFlags = "the file of --config replaces this flag, as in KubeRay"
 )
 
-// kubeRayIgnored are the settings of KubeRay's operator that are accepted and have no effect: by the
-// name of the flag and of the field of the settings file. Either may be empty.
-var kubeRayIgnored = []struct {
-	flag, field, reason string
-	isSwitch            bool
-}{
+// kubeRayIgnored are the settings of KubeRay's operator.
+var kubeRayIgnored = []ignoredName{
 	{flag: "log-file-path", field: "logFile", reason: oneLog},
 	{flag: "log-file-encoder", field: "logFileEncoder", reason: oneLog},
 	{flag: "use-kubernetes-proxy", field: "useKubernetesProxy", reason: otherKinds, isSwitch: true},
@@ -55,9 +58,9 @@ var kubeRayIgnored = []struct {
 	{field: "allowedNodeLabels", reason: notYetHere},
 }
 
-// addFlags adds the flags of kubeRayIgnored, which the help does not list.
-func (s *ignoredSettings) addFlags(f *pflag.FlagSet) {
-	for _, known := range kubeRayIgnored {
+// addFlags adds the flags of a table, which the help does not list.
+func (s *ignoredSettings) addFlags(f *pflag.FlagSet, table []ignoredName) {
+	for _, known := range table {
 		if known.flag == "" {
 			continue
 		}

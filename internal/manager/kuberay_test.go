@@ -89,7 +89,7 @@ func loggedSettings(t *testing.T, args []string) (names []string) {
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	if err := cfg.completeFromFile(f); err != nil {
+	if err := cfg.completeFlags(f); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer

@@ -33,7 +33,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Controller: ControllerOptions(),
 		AddFlags:   cfg.addFlags,
 		Trace:      func(t *tracing.Tracer) { cfg.Tracer = t },
-		Complete:   cfg.completeFromFile,
+		Complete:   cfg.completeFlags,
 		Validate:   cfg.validate,
 		LogHandler: func(to io.Writer) slog.Handler { return cfg.log.newHandler(to) },
 		Add: func(mgr ctrl.Manager) error {
@@ -42,6 +42,15 @@ func Main(args []string, stdout, stderr io.Writer) int {
 			return AddControllers(mgr, cfg)
 		},
 	}.Main(args, stdout, stderr)
+}
+
+// completeFlags changes the configuration after the command line is parsed.
+func (c *Config) completeFlags(f *pflag.FlagSet) error {
+	if err := c.completeFromFile(f); err != nil {
+		return err
+	}
+	c.Controllers = c.ignored.translateControllers(c.Controllers)
+	return nil
 }
 
 func (c *Config) addFlags(f *pflag.FlagSet) {
@@ -60,6 +69,7 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.SetNormalizeFunc(otherNames)
 	c.log.addFlags(f)
 	c.addRayFlags(f, os.Getenv)
+	c.addVolcanoFlags(f)
 	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission webhook for workflows over HTTPS, such as :9443; empty: none")
 	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key of the webhook, for example of cert-manager; empty: the manager issues, renews and registers its own certificate")
 	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "Service of the webhook, as namespace/name; the Secret with the certificate is in the same namespace")
@@ -74,14 +84,17 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 // otherNames maps flags of Volcano's controllers and of KubeRay's operator to the flags of the same
 // meaning (docs/how-to/move-from-volcano.md, docs/reference/kinds/raycluster.md).
 func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-") // klog's flags have both
 	switch name {
 	case "listen-address", "metrics-addr":
 		name = "metrics-bind-address"
 	case "enable-leader-election":
 		name = "leader-elect"
-	case "reconcile-concurrency":
+	case "healthz-address":
+		name = "health-probe-bind-address"
+	case "reconcile-concurrency", "worker-threads":
 		name = "concurrency"
-	case "leader-election-namespace":
+	case "leader-election-namespace", "leader-elect-resource-namespace", "lock-object-namespace":
 		name = "leader-elect-namespace"
 	case "kube-api-qps":
 		name = "qps"

@@ -38,7 +38,7 @@ func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 		}
 		return err
 	})
-	c.ignored.addFlags(f)
+	c.ignored.addFlags(f, kubeRayIgnored)
 }
 
 var errBatchScheduler = errors.New("batch schedulers are not supported yet; omit the flag, and set schedulerName in the Pod templates")

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -59,6 +61,7 @@ type Program struct {
 // options are the common flags.
 type options struct {
 	kubeconfig           string
+	master               string
 	leaderElect          bool
 	leaderElectNamespace string
 	leaderElectName      string
@@ -72,6 +75,7 @@ type options struct {
 
 func (o *options) addFlags(f *pflag.FlagSet, p Program) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig; empty: $KUBECONFIG, the cluster in which this Pod runs, or ~/.kube/config")
+	f.StringVar(&o.master, "master", "", "address of the API server, such as https://10.0.0.1:6443; empty: that of the kubeconfig")
 	if !p.Replicated {
 		f.BoolVar(&o.leaderElect, "leader-elect", true, "run only while holding the Lease, so that other replicas can be on standby")
 		f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the Lease")
@@ -84,11 +88,14 @@ func (o *options) addFlags(f *pflag.FlagSet, p Program) {
 	f.IntVar(&o.burst, "burst", 0, "burst of requests that may exceed --qps; 0: twice --qps; no effect without --qps")
 }
 
-// validateCommon rejects a lease without a name, and limits that would stop all requests.
+// validateCommon rejects a lease without a name, two servers at one address, and limits that would
+// stop all requests.
 func (o *options) validateCommon() error {
 	switch {
 	case o.leaderElect && o.leaderElectName == "":
 		return errors.New("--leader-elect-resource-name: must be the name of a Lease")
+	case o.metricsAddress == o.probeAddress && o.probeAddress != "0" && !strings.HasSuffix(o.probeAddress, ":0"):
+		return fmt.Errorf("--metrics-bind-address=%s: is the address of --health-probe-bind-address too; set another for one of them, such as :11251", o.metricsAddress)
 	case o.qps < 0:
 		return fmt.Errorf("--qps=%g: must be 0 (no limit) or more", o.qps)
 	case o.burst < 0:
@@ -200,7 +207,8 @@ func (p Program) startTracing(mgr ctrl.Manager, c tracing.Config) error {
 func (o *options) clientConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: o.master}}
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
