@@ -101,6 +101,8 @@ func completePodJob(spec *batchv1.JobSpec) {
 		}
 		if c := spec.Volumes[i].VolumeClaim; c != nil {
 			completeClaim(c)
+		} else if v := &spec.Volumes[i]; v.VolumeClaimName == "" {
+			v.VolumeClaimName = "claim"
 		}
 	}
 	completePolicies(spec.Policies)
