@@ -114,7 +114,7 @@ unit: archive-deps ## tests that need no API server, under the race detector
 	go run ./hack/ci test -C tools/sbom ./...
 
 .PHONY: test
-test: driver-deps archive-deps build unit $(BIN)/helm ## every test that needs only this machine
+test: driver-deps archive-deps node-deps build unit $(BIN)/helm ## every test that needs only this machine
 	go run ./hack/ci test -p=1 -parallel=4 -timeout=40m ./test/... # one suite at a time
 	K8S4R_BIN=$(BIN)/k8s4r go run ./hack/ci test -C standalone -timeout=20m ./...
 
@@ -222,6 +222,10 @@ archive-deps: ## install also what the tests of the archive need: a PostgreSQL
 .PHONY: driver-deps
 driver-deps: ## install also what the tests of the drivers need: a Docker engine and a java
 	@hack/deps drivers
+
+.PHONY: node-deps
+node-deps: ## install also what the tests of the node need: OpenSSH
+	@hack/deps node
 
 .PHONY: clean
 clean: ## remove what was built

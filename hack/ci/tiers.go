@@ -67,7 +67,7 @@ var presubmitTier = tier{
 	},
 	stages: []stage{
 		{required: true, lanes: []lane{{
-			shell("install", "hack/deps archive browser drivers"),
+			shell("install", "hack/deps archive browser drivers node"),
 			shell("generated files", "hack/generated"),
 		}}},
 		{required: true, lanes: []lane{{shell("build", `make -s build "$PWD"/bin/{golangci-lint,dupl,helm,sbom}`)}}},
