@@ -15,7 +15,7 @@ func TestPlugins_EqualAdmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples := map[string]string{"": "=true", "=BOOL": "=false", "=PORT": "=65535", "=SECONDS": "=86400"}
+	samples := map[string]string{"": "=true", "=BOOL": "=false", "=PORT": "=65535", "=SECONDS": "=86400", "=PATH": "=/x"}
 	for _, p := range plugins {
 		text := regexp.MustCompile(`'`+p.name+`': '([^']*)'`).FindAllStringSubmatch(string(policy), -1)
 		if len(text) != 2 {

@@ -1,6 +1,8 @@
 package vcjob
 
 import (
+	"flag"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +41,37 @@ func TestPlan_RefusesArgumentsWithoutEffect(t *testing.T) {
 				requireFailed(t, j, c.want)
 			} else if actions := Plan(t0, 0, newInput(j)); len(actions.CreatePods) != 2 {
 				t.Errorf("%+v", actions.Change)
+			}
+		})
+	}
+}
+
+// TestPlan_EachArgumentHasEffect sets each argument of each plugin to another value than its default.
+func TestPlan_EachArgumentHasEffect(t *testing.T) {
+	base := map[string][]string{ // without which some have none
+		"pytorch": {"--wait-master-enabled"},
+		"ssh":     {"--ssh-private-key=A", "--ssh-public-key=B"},
+	}
+	values := map[string]string{
+		"": "", "=BOOL": "=false", "=PORT": "=7000", "=SECONDS": "=60", "=PATH": "=/x", "=TASK": "=other", "=CONTAINER": "=side", "=IMAGE": "=example.com/nc", "=KEY": "=C",
+	}
+	for i := range plugins {
+		p := &plugins[i]
+		describe := func(args ...string) string {
+			j := pluginJob(map[string]int32{"chief": 1, "evaluator": 1, "head": 1, "master": 2, "other": 1, "ps": 1, "worker": 1}, p.name, args...)
+			for t := range j.Spec.Tasks {
+				s := &j.Spec.Tasks[t].Template.Spec
+				s.Containers = append(s.Containers, corev1.Container{Name: "side", Image: "image"})
+			}
+			return describePlan(t, j)
+		}
+		f := flag.NewFlagSet(p.name, flag.ContinueOnError)
+		p.define(f)
+		f.VisitAll(func(one *flag.Flag) {
+			value, known := values[one.Usage]
+			without := slices.DeleteFunc(slices.Clone(base[p.name]), func(arg string) bool { return arg == "--"+one.Name })
+			if arg := "--" + one.Name + value; !known || describe(without...) == describe(append(without, arg)...) {
+				t.Errorf("%s: %s changes nothing", p.name, arg)
 			}
 		})
 	}
