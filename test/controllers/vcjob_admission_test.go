@@ -77,7 +77,7 @@ func TestVCJob_Admission(t *testing.T) {
 		{"env with an argument", plugins("env", "--x"), "spec.plugins.env: --x is not a valid argument; it takes none"},
 		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "-disable-network-policy"), ""},
 		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is not a valid argument"},
-		{"a word that is no flag", plugins("svc", "fast"), "spec.plugins.svc: fast is not a valid argument"},
+		{"a text without dashes", plugins("svc", "fast"), "spec.plugins.svc: fast is not a valid argument"},
 		{"ssh", plugins("ssh", "--ssh-key-file-path=/keys", "--ssh-private-key=-----BEGIN RSA PRIVATE KEY-----\nx\n", "--ssh-public-key", "ssh-rsa x", "-ssh-port=2222"), ""},
 		{"a key after its flag", plugins("ssh", "--ssh-private-key", "-----BEGIN RSA PRIVATE KEY-----\nx\n"), ""},
 		{"a relative path of keys", plugins("ssh", "--ssh-key-file-path=keys"), "spec.plugins.ssh: --ssh-key-file-path is not a valid argument"},
