@@ -218,10 +218,19 @@ func TestVCJob_Warnings(t *testing.T) {
 	warnings := &warningRecorder{}
 	recorded := &space{T: t, system: s.withWarnings(warnings), name: s.name}
 	recorded.vcjob("j", func(j *batchv1.Job) {
-		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"pytorch": {"--master=x"}, "mpi": {"--master=t"}}, "restricted"
+		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{
+			"pytorch":    {"--master=x", "--wait-master-timeout=60", "--wait-master-enabled=false"},
+			"mpi":        {"--master=t", "--worker=y"},
+			"tensorflow": {"--ps=default1", "--worker=t", "--chief", "z"},
+		}, "restricted"
 	}, vctask("t", 1))
 	all := strings.Join(warnings.list(), "\n")
-	for _, want := range []string{"spec.plugins: no task is the master of pytorch, so no variables are set", "spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported"} {
+	for _, want := range []string{
+		"spec.plugins: no task is the master of pytorch, so no variables are set",
+		"spec.plugins: pytorch --master=x, mpi --worker=y: no effect, because no task has this name",
+		"spec.plugins.pytorch: --wait-master-timeout: no effect without --wait-master-enabled",
+		"spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported",
+	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("not warned of %q: %s", want, all)
 		}
