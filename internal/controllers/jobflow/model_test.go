@@ -70,8 +70,8 @@ func drawModel(t *rapid.T) *model {
 	}
 	spec.Flows = rapid.Permutation(spec.Flows).Draw(t, "order")
 	m.sim = newSim(spec)
-	if m.sim.prunes = rapid.IntRange(0, 3).Draw(t, "prunes") == 0; m.sim.prunes {
-		dropExtensions(&m.sim.flow.Spec)
+	if m.prunes = rapid.IntRange(0, 3).Draw(t, "prunes") == 0; m.prunes {
+		dropExtensions(&m.flow.Spec)
 	}
 	for i := range spec.Flows {
 		m.index[spec.Flows[i].Name] = i

@@ -35,7 +35,7 @@ var pluginCases = []struct {
 		return frameworkJob(map[string]int32{"chief": 1, "other": 1, "ps": 2, "worker": 2}, "tensorflow")
 	}},
 	{"tensorflow-with-arguments", func() *batchv1.Job {
-		return frameworkJob(map[string]int32{"a": 1, "b": 1}, "tensorflow", "--ps=a", "--evaluator=b", "--port=5000")
+		return frameworkJob(map[string]int32{"a": 1, "b": 1, "c": 1, "d": 1}, "tensorflow", "--ps=a", "--evaluator=b", "--chief=c", "--worker=d", "--port=5000")
 	}},
 	{"tensorflow-alone", func() *batchv1.Job { return frameworkJob(map[string]int32{"worker": 1}, "tensorflow") }},
 	{"pytorch", func() *batchv1.Job {
