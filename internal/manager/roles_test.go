@@ -69,8 +69,7 @@ func TestFeatures_CoverControllersAndRoles(t *testing.T) {
 func TestRoles_DoNotListSecrets(t *testing.T) {
 	allowed := map[string][]string{
 		CommonRole + "-raycluster": {"get", "create"}, // tokens of clusters
-		// The keys of a Job: its Secret lists the hosts, and goes when the Job stops.
-		CommonRole + "-vcjob": {"get", "create", "update", "delete"},
+		CommonRole + "-vcjob":      {"get", "create"}, // keys of ssh
 	}
 	for _, role := range readManagerRoles(t) {
 		for _, rule := range role.Rules {

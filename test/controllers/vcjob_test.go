@@ -582,25 +582,23 @@ func vcKeys(s *space) {
 	if v := pods[0].Spec.Volumes; len(v) < 2 || v[0].Name != "j-svc" || v[1].Name != "j-ssh" || *v[1].Secret.DefaultMode != 0o600 {
 		s.Errorf("volumes %+v", v)
 	}
-	var first, secret corev1.Secret
-	s.must(s.Get(s.Context(), s.key("j-ssh"), &first))
+	var secret corev1.Secret
+	s.must(s.Get(s.Context(), s.key("j-ssh"), &secret))
+	first := secret.ResourceVersion
+	if config := string(secret.Data["config"]); len(secret.Data) != 4 || !strings.Contains(config, "Host j-worker-*\n  HostName %h.j\n") {
+		s.Errorf("%d files, config %s", len(secret.Data), config)
+	}
 	testkit.EventuallyNoError(s, waitTimeout, "grow", func() error {
 		s.must(s.Get(s.Context(), s.key("j"), j))
 		j.Spec.Tasks[1].Replicas = 2
 		return s.Update(s.Context(), j)
 	})
-	testkit.Eventually(s, waitTimeout, "the config has the new Pod", func() bool {
-		s.must(s.Get(s.Context(), s.key("j-ssh"), &secret))
-		return strings.Contains(string(secret.Data["config"]), "Host j-worker-1\n  HostName j-worker-1.j\n")
-	})
-	if string(secret.Data["id_rsa"]) != string(first.Data["id_rsa"]) || len(secret.Data) != 4 {
-		s.Error("the keys have changed")
-	}
+	s.awaitPods("j-master-0", "j-worker-0", "j-worker-1")
 	s.order("end", batchv1.TerminateJobAction, j)
 	s.awaitVCJob("j", batchv1.JobTerminated)
-	testkit.Eventually(s, waitTimeout, "the Secret is gone", func() bool {
-		return apierrors.IsNotFound(s.Get(s.Context(), s.key("j-ssh"), &secret))
-	})
+	if s.must(s.Get(s.Context(), s.key("j-ssh"), &secret)); secret.ResourceVersion != first || !metav1.IsControlledBy(&secret, j) {
+		s.Errorf("the keys have changed, or have lost their owner: %+v", secret.ObjectMeta)
+	}
 }
 
 func vcRay(s *space) {

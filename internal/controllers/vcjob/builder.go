@@ -76,7 +76,12 @@ func (b *builder) setHosts() bool {
 
 // hostName returns the name by which other Pods of the Job reach a replica.
 func (b *builder) hostName(t *batchv1.TaskSpec, index int) string {
-	return b.shortHostName(t, index) + "." + cmp.Or(t.Template.Spec.Subdomain, svcName(b.job))
+	return b.shortHostName(t, index) + "." + b.subdomain(t)
+}
+
+// subdomain returns the domain of the host names of a task.
+func (b *builder) subdomain(t *batchv1.TaskSpec) string {
+	return cmp.Or(t.Template.Spec.Subdomain, svcName(b.job))
 }
 
 // shortHostName returns the host name of a replica, a DNS label.

@@ -1,7 +1,6 @@
 package vcjob
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -142,13 +141,6 @@ func updateContents(is, want client.Object) (changed bool) {
 	case *corev1.ConfigMap:
 		data := want.(*corev1.ConfigMap).Data
 		changed, is.Data = !equality.Semantic.DeepEqual(is.Data, data), data
-	case *corev1.Secret:
-		config := want.(*corev1.Secret).Data[sshConfig]
-		changed = !bytes.Equal(is.Data[sshConfig], config)
-		if is.Data == nil {
-			is.Data = map[string][]byte{} // a user has emptied it
-		}
-		is.Data[sshConfig] = config
 	}
 	return changed
 }

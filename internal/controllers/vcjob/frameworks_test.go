@@ -61,7 +61,7 @@ func TestPlan_DeletesObjectsOfPlugins(t *testing.T) {
 		for _, o := range Plan(t0, 0, newInput(j)).DeleteObjects {
 			deleted = append(deleted, o.GetName())
 		}
-		if got := strings.Join(deleted, " "); got != "j j-svc j j-ssh j-head-svc" {
+		if got := strings.Join(deleted, " "); got != "j j-svc j j-head-svc" {
 			t.Errorf("%s: deletes %s", phase, got)
 		}
 	}

@@ -208,7 +208,8 @@ func (p *plan) evictedAt(name string) time.Time {
 }
 
 // planObjects plans the objects that the Pods need, and their deletion when the Job has
-// ended.
+// ended. The Secret of the plugin ssh is deleted with its Job, by the garbage collector: the manager
+// has no right to delete Secrets.
 func (p *plan) planObjects() {
 	if p.phase().ManagesPods() && p.problem == "" {
 		p.out.EnsureObjects = p.builder.newObjects()
@@ -216,7 +217,7 @@ func (p *plan) planObjects() {
 	if p.phase().IsSettled() {
 		p.out.DeleteObjects = p.builder.pluginObjects(func(name string) bool {
 			_, has := p.Job.Status.ControlledResources[pluginRecordName(name)]
-			return has
+			return has && name != pluginSSH
 		})
 	}
 }

@@ -88,7 +88,8 @@ func newKeyData(private, public []byte) map[string][]byte {
 }
 
 // newConfig returns the configuration of ssh. The keys of hosts are not checked, because they change
-// with each Pod.
+// with each Pod. Patterns at its end match replicas that are added later: the Secret is never
+// changed, and running Pods would not see a change.
 func (o *sshOptions) newConfig(b *builder) []byte {
 	port := o.port
 	if port < 1 || port > maxPort {
@@ -100,6 +101,12 @@ func (o *sshOptions) newConfig(b *builder) []byte {
 		t := &b.spec.Tasks[i]
 		for index, host := range b.hosts[t.Name] {
 			fmt.Fprintf(&text, "Host %s\n  HostName %s\n  Port %d\n", b.shortHostName(t, index), host, port)
+		}
+	}
+	for i := range b.spec.Tasks {
+		if t := &b.spec.Tasks[i]; t.Template.Spec.Hostname == "" {
+			pods := strings.TrimSuffix(podName(b.job.Name, t.Name, 0), "0")
+			fmt.Fprintf(&text, "Host %s*\n  HostName %%h.%s\n  Port %d\n", pods, b.subdomain(t), port)
 		}
 	}
 	return []byte(text.String())

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,7 +102,7 @@ func TestController_SSHSecret(t *testing.T) {
 	private, public := newKeyPairOfTest(t)
 	for key, want := range map[string]string{
 		"id_rsa": string(private), "id_rsa.pub": string(public), "authorized_keys": string(public),
-		"config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nHost j-a-0\n  HostName j-a-0.j\n  Port 22\n",
+		"config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nHost j-a-0\n  HostName j-a-0.j\n  Port 22\nHost j-a-*\n  HostName %h.j\n  Port 22\n",
 	} {
 		if got := string(secret.Data[key]); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -113,16 +112,14 @@ func TestController_SSHSecret(t *testing.T) {
 		t.Errorf("controlled %v", b.job().Status.ControlledResources)
 	}
 
-	secret.Data["id_rsa"] = []byte("a key of the first generation")
-	b.must(b.Update(t.Context(), secret))
+	first := secret.ResourceVersion
 	j = b.job()
 	j.Spec.Tasks[0].Replicas = 2
 	b.must(b.Update(t.Context(), j))
 	b.start() // without the memory of what exists
 	b.settle()
-	secret = b.secret()
-	if key := string(secret.Data["id_rsa"]); key != "a key of the first generation" || !strings.Contains(string(secret.Data["config"]), "Host j-a-1\n") {
-		t.Errorf("key %q, config %q", key, secret.Data["config"])
+	if secret = b.secret(); secret.ResourceVersion != first {
+		t.Errorf("the Secret has changed, which the manager has no right to: %q", secret.Data["config"])
 	}
 
 	b.must(b.Create(t.Context(), &busv1.Command{
@@ -130,9 +127,8 @@ func TestController_SSHSecret(t *testing.T) {
 		TargetObject: metav1.NewControllerRef(j, batchv1.GroupVersion.WithKind("Job")),
 	}))
 	b.settle()
-	err := b.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("the Secret of a Job that is %s: %v", b.job().Status.State.Phase, err)
+	if secret = b.secret(); secret.ResourceVersion != first || !metav1.IsControlledBy(secret, j) {
+		t.Errorf("the Secret of a Job that is %s: %+v", b.job().Status.State.Phase, secret.ObjectMeta)
 	}
 }
 
@@ -157,5 +153,25 @@ func TestEncodeKeyPair_ReadByOpenSSH(t *testing.T) {
 	out, err := exec.Command(program, "-y", "-f", file).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != strings.TrimSpace(string(public)) {
 		t.Errorf("OpenSSH derives %s, want %s: %v", out, public, err)
+	}
+}
+
+// TestSSHConfig_ReadByOpenSSH has the names of Pods that exist and of one that is added later.
+func TestSSHConfig_ReadByOpenSSH(t *testing.T) {
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		t.Skip("OpenSSH is not installed")
+	}
+	j := pluginJob(map[string]int32{"a": 1, "a-b": 1}, "ssh", "--ssh-port=2222")
+	j.Spec.Tasks[1].Template.Spec.Subdomain = "other"
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, Plan(t0, 0, newInput(j)).EnsureObjects[0].(*corev1.Secret).Data["config"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for pod, want := range map[string]string{"j-a-0": "j-a-0.j", "j-a-7": "j-a-7.j", "j-a-b-0": "j-a-b-0.other"} {
+		out, err := exec.Command(program, "-G", "-F", file, pod).CombinedOutput()
+		if text := "\n" + string(out); err != nil || !strings.Contains(text, "\nhostname "+want+"\n") || !strings.Contains(text, "\nport 2222\n") {
+			t.Errorf("%s: %v\n%s", pod, err, out)
+		}
 	}
 }
