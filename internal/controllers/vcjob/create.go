@@ -137,8 +137,7 @@ func (c *Controller) createObject(ctx context.Context, o client.Object) error {
 // updateContents sets the contents that depend on the number of replicas, and reports whether they
 // have changed.
 func updateContents(is, want client.Object) (changed bool) {
-	switch is := is.(type) {
-	case *corev1.ConfigMap:
+	if is, ok := is.(*corev1.ConfigMap); ok {
 		data := want.(*corev1.ConfigMap).Data
 		changed, is.Data = !equality.Semantic.DeepEqual(is.Data, data), data
 	}
