@@ -60,6 +60,7 @@ func TestMain_StartsWithKubeRaysSettings(t *testing.T) {
 			" --zap-devel --zap-encoder=console --zap-log-level=debug --zap-stacktrace-level=panic --zap-time-encoding=iso8601",
 			"", "--forced-cluster-upgrade --zap-devel --zap-stacktrace-level --zap-time-encoding"},
 		{"the chart's settings file", chartGates, chartFile, "logFileEncoder nodeEventForwarder"},
+		{"no batch scheduler, by its name", "--batch-scheduler=none", "batchScheduler: none", "--batch-scheduler"},
 		{"a file with all fields", chartGates, allFields, "logFile logFileEncoder useKubernetesProxy forcedClusterUpgrade deleteRayJobAfterJobFinishes nodeEventForwarder allowedNodeLabels"},
 		{"a file and flags that it replaces", "--qps=1 --enable-metrics=false --use-kubernetes-proxy", chartFile,
 			"--use-kubernetes-proxy logFileEncoder nodeEventForwarder --qps --enable-metrics"},
@@ -124,7 +125,7 @@ func TestMain_LogsAsKubeRaysFlagsSay(t *testing.T) {
 
 // Verbosities of logr are below Info.
 func TestLogConfig_LimitsDetail(t *testing.T) {
-	for level, want := range map[string][]int{"error": nil, "info": {0}, "debug": {0, 1}, "2": {0, 1, 2}} {
+	for level, want := range map[string][]int{"error": nil, "info": {0}, "debug": {0, 1}, "DEBUG": {0, 1}, "2": {0, 1, 2}} {
 		var out bytes.Buffer
 		c := logConfig{encoder: "json", level: level}
 		log := logr.FromSlogHandler(c.newHandler(&out))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -50,9 +51,9 @@ func (l *logConfig) newHandler(to io.Writer) slog.Handler {
 // maxVerbosity is the highest verbosity of logr. Nothing is logged above it.
 const maxVerbosity = 127
 
-// parseLogLevel returns the level of a name, or of a verbosity of logr.
+// parseLogLevel returns the level of a name in any case, or of a verbosity of logr.
 func parseLogLevel(text string) (slog.Level, error) {
-	switch text {
+	switch strings.ToLower(text) {
 	case "debug":
 		return -1, nil
 	case "info":

@@ -25,8 +25,8 @@ func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 	c.RayGates = &gates
 	f.Func("feature-gates", "feature gates of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing, RayClusterNetworkPolicy, GCSFaultToleranceEmbeddedStorage; all are on by default", gates.Set)
 	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration, with containers, environment, annotations and labels for all Pods of RayClusters, and flags; it takes precedence over these flags on the command line")
-	f.Func("batch-scheduler", "not supported yet; must be empty or default", func(name string) error {
-		if name != "" && name != "default" {
+	f.Func("batch-scheduler", "not supported yet; must be empty, none or default", func(name string) error {
+		if name != "" && name != "none" && name != "default" { // default: KubeRay's name for none
 			return errBatchScheduler
 		}
 		return nil
