@@ -3,6 +3,7 @@ package vcjob
 import (
 	"context"
 	"crypto/rsa"
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -52,12 +53,16 @@ type Controller struct {
 	volcano *kit.PeerOperator
 }
 
+// objectsHash is the hash of the objects that were last ensured. Zero: none, or unknown. The objects
+// themselves may have a megabyte, and private keys.
+type objectsHash [sha256.Size]byte
+
 // memory holds what is in no object. Losing it costs at most one reconcile or write.
 type memory struct {
 	lastStatusWrite time.Time
 	command         *PendingCommand
 	rejection       string
-	ensuredObjects  string
+	ensuredObjects  objectsHash
 	evictedAt       map[string]time.Time
 }
 

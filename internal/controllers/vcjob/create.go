@@ -2,6 +2,7 @@ package vcjob
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -69,13 +70,13 @@ func (c *Controller) ensureObjects(ctx context.Context, j *batchv1.Job, objects 
 	if len(objects) == 0 {
 		return nil
 	}
-	want, err := json.Marshal(objects)
+	text, err := json.Marshal(objects)
 	if err != nil {
 		return fmt.Errorf("objects of job %s: %w", j.Name, err)
 	}
-	var is string
-	c.updateMemory(j, func(m *memory) { is = m.ensuredObjects })
-	if is == string(want) {
+	var is objectsHash
+	want := objectsHash(sha256.Sum256(text))
+	if c.updateMemory(j, func(m *memory) { is = m.ensuredObjects }); is == want {
 		return nil
 	}
 	for _, o := range objects {
@@ -84,7 +85,7 @@ func (c *Controller) ensureObjects(ctx context.Context, j *batchv1.Job, objects 
 			return err
 		}
 	}
-	c.updateMemory(j, func(m *memory) { m.ensuredObjects = string(want) })
+	c.updateMemory(j, func(m *memory) { m.ensuredObjects = want })
 	return nil
 }
 
@@ -157,7 +158,7 @@ func (c *Controller) deleteObjects(ctx context.Context, j *batchv1.Job, objects 
 		}
 	}
 	if len(objects) > 0 {
-		c.updateMemory(j, func(m *memory) { m.ensuredObjects = "" })
+		c.updateMemory(j, func(m *memory) { m.ensuredObjects = objectsHash{} })
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package vcjob
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,6 +131,21 @@ func TestController_SSHSecret(t *testing.T) {
 	if secret = b.secret(); secret.ResourceVersion != first || !metav1.IsControlledBy(secret, j) {
 		t.Errorf("the Secret of a Job that is %s: %+v", b.job().Status.State.Phase, secret.ObjectMeta)
 	}
+}
+
+// The lists of hosts can have a megabyte, and a private key does not belong into the memory.
+func TestController_RemembersNoObjects(t *testing.T) {
+	j := job("", 500)
+	j.Spec.Plugins = map[string][]string{"svc": nil, "ssh": {"--ssh-private-key=SECRET", "--ssh-public-key=k"}}
+	b := newBench(t, 0, false, j)
+	b.look()
+	b.look()
+	b.secret() // it was created
+	b.c.updateMemory(b.job(), func(m *memory) {
+		if size := len(fmt.Sprintf("%+v", *m)); size > 1000 || m.ensuredObjects == (objectsHash{}) {
+			t.Errorf("the memory of a Job has %d characters, the hash is %v", size, m.ensuredObjects)
+		}
+	})
 }
 
 // TestEncodeKeyPair_ReadByOpenSSH compares the public key with that of OpenSSH.
