@@ -63,6 +63,17 @@ func (m *memory) recordPods(pods []*corev1.Pod, generations map[string]int) {
 	}
 }
 
+// forgetGroups drops what is remembered of groups that are no longer in the spec: groups that are
+// renamed again and again would fill the memory.
+func (m *memory) forgetGroups(cluster *rayv1.RayCluster) {
+	groups := map[string]bool{rayv1.HeadGroup: true}
+	for i := range cluster.Spec.WorkerGroupSpecs {
+		groups[cluster.Spec.WorkerGroupSpecs[i].GroupName] = true
+	}
+	maps.DeleteFunc(m.pastNames, func(s slot, _ slotNames) bool { return !groups[s.group] })
+	maps.DeleteFunc(m.retries, func(s slot, _ int) bool { return !groups[s.group] })
+}
+
 // fillInput copies the remembered state into the input of a plan.
 func (m *memory) fillInput(w *Input) {
 	w.PastNames = make(map[slot]map[string]bool, len(m.pastNames))
