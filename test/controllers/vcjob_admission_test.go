@@ -77,7 +77,7 @@ func TestVCJob_Admission(t *testing.T) {
 		{"env with an argument", plugins("env", "--x"), "spec.plugins.env: --x is not a valid argument; it takes none"},
 		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "-disable-network-policy"), ""},
 		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is not a valid argument"},
-		{"a text without dashes", plugins("svc", "fast"), "spec.plugins.svc: fast is not a valid argument"},
+		{"a text without dashes", plugins("svc", "fast"), "spec.plugins.svc: a text is not a valid argument"},
 		{"ssh", plugins("ssh", "--ssh-key-file-path=/keys", "--ssh-private-key=-----BEGIN RSA PRIVATE KEY-----\nx\n", "--ssh-public-key", "ssh-rsa x", "-ssh-port=2222"), ""},
 		{"a key after its flag", plugins("ssh", "--ssh-private-key", "-----BEGIN RSA PRIVATE KEY-----\nx\n"), ""},
 		{"a relative path of keys", plugins("ssh", "--ssh-key-file-path=keys"), "spec.plugins.ssh: --ssh-key-file-path is not a valid argument"},
@@ -222,13 +222,17 @@ func TestVCJob_Warnings(t *testing.T) {
 			"pytorch":    {"--master=x", "--wait-master-timeout=60", "--wait-master-enabled=false"},
 			"mpi":        {"--master=t", "--worker=y"},
 			"tensorflow": {"--ps=default1", "--worker=t", "--chief", "z"},
+			"ray":        {"--head=t"},
 		}, "restricted"
 	}, vctask("t", 1))
+	recorded.vcjob("k", func(j *batchv1.Job) { j.Spec.Plugins = map[string][]string{"ssh": {}} }, vctask("t", 2))
 	all := strings.Join(warnings.list(), "\n")
 	for _, want := range []string{
 		"spec.plugins: no task is the master of pytorch, so no variables are set",
 		"spec.plugins: pytorch --master=x, mpi --worker=y: no effect, because no task has this name",
 		"spec.plugins.pytorch: --wait-master-timeout: no effect without --wait-master-enabled",
+		"spec.plugins.ray: task t has no container head, so Ray is not started there",
+		"spec.plugins.ssh: the Pods cannot reach each other by name without svc",
 		"spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported",
 	} {
 		if !strings.Contains(all, want) {

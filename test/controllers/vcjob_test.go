@@ -52,7 +52,7 @@ func TestVCJob(t *testing.T) {
 		{"a Pod that the API server rejects fails the Job with a message", vcRejected},
 		{"volumes: one claim is created, another is waited for", vcVolumes},
 		{"svc: Service, lists of hosts and NetworkPolicy are created and deleted", vcService},
-		{"ssh: a Secret with generated keys is created, updated and deleted", vcKeys},
+		{"ssh: a Secret with generated keys is created, and stays as it is", vcKeys},
 		{"ray: the Service of the head is created and deleted", vcRay},
 		{"replicas grow and shrink", vcScales},
 		{"many Pods", vcMany},
