@@ -12,8 +12,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// resumeResult is the last line of the output with -resume. The figure in the name is that of the
-// issue that asked for it.
+// resumeResult is the last line of the output with -resume. The name has the number of workers of a
+// complete run.
 type resumeResult struct {
 	Resumed int `json:"workers_10000_resumed"`
 }
