@@ -16,20 +16,26 @@ import (
 const (
 	// maxExplainedFlows bounds the flows of a list that are explained. Each costs some requests.
 	maxExplainedFlows = 20
+	// maxExplainedSteps bounds the steps of a flow that are explained. Each costs two requests.
+	maxExplainedSteps = 20
 	// maxExplainedTasks bounds the tasks of a step that are read for its explanation.
 	maxExplainedTasks = 500
 )
 
-// explainRobotSteps sets the note of each pending step on robots to what its tasks wait for, and
-// the note of the flow, unless there is one. The status of the flow does not have it. Steps that
-// the user may not read keep their notes. It reports whether there was such a step.
+// explainRobotSteps sets the note of the first pending steps on robots to what their tasks wait
+// for, and the note of the flow, unless there is one. The status of the flow does not have it. Steps
+// that the user may not read keep their notes. It reports whether there was such a step.
 func (v flowView) explainRobotSteps(ctx context.Context, d *deps, c *cluster, f *flowv1.JobFlow) (found bool) {
+	explained := 0
 	for i := range v.Steps {
 		s := &v.Steps[i]
 		if !waitsForRobots(s) {
 			continue
 		}
-		found = true
+		if found = true; explained == maxExplainedSteps {
+			break
+		}
+		explained++
 		if s.Note = waitingNote(ctx, d, c, f.Namespace, s.Job); s.Note != "" && v.Note == "" {
 			v.Note = "step " + s.Name + ": " + s.Note
 		}

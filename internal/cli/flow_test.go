@@ -211,6 +211,29 @@ func TestFlowList_ExplainsStepsWithoutRobot(t *testing.T) {
 	golden.Equal(t, "flow-graph-no-robot", drawn.transcript(drawn.run("flow", "graph", "clean")))
 }
 
+// A flow may have a thousand steps that wait for robots.
+func TestFlowGraph_ExplainsFirstSteps(t *testing.T) {
+	f := onRobots("clean")
+	objects := []client.Object{f, named("clean-drive", "pending")}
+	for i := range maxExplainedSteps + 5 {
+		step := f.Spec.Flows[0]
+		step.Name = fmt.Sprintf("drive-%d", i)
+		f.Spec.Flows = append(f.Spec.Flows, step)
+		ran(f, step.Name, batchv1.JobPending, time.Minute)
+		objects = append(objects, named("clean-"+step.Name, "pending"))
+	}
+	b, lists := newBench(t, objects...), 0
+	b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, tasks := list.(*robotv1.TaskList); tasks {
+			lists++
+		}
+		return c.List(ctx, list, opts...)
+	}
+	if status := b.run("flow", "graph", "clean"); status != 0 || lists != maxExplainedSteps {
+		t.Errorf("status %d, the tasks of %d steps are listed, want %d: %s", status, lists, maxExplainedSteps, b.err.String())
+	}
+}
+
 func TestFlowList_ListsFlowsWhoseTasksAreForbidden(t *testing.T) {
 	b := newBench(t, onRobots("clean"), named("clean-drive", "pending"))
 	b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
