@@ -109,8 +109,11 @@ func rayRestoredPolicies(s *space) {
 	s.rayReady("c")
 	policy := s.policyIs("c", "c-head")
 	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+	policy.Labels["team"] = "a"
 	s.must(s.Update(s.Context(), policy))
-	s.policyIs("c", "c-head")
+	if now := s.policyIs("c", "c-head"); now.Labels["team"] != "a" {
+		s.Errorf("a label of the user is gone: %v", now.Labels)
+	}
 	s.must(s.Delete(s.Context(), policy))
 	testkit.EventuallyNoError(s, waitTimeout, "another policy", func() error {
 		return check(s.policyIs("c", "c-head").UID != policy.UID, "it is the deleted one")

@@ -3,6 +3,7 @@ package raycluster
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,7 +19,10 @@ func (c *Controller) updatePolicy(ctx context.Context, cluster *rayv1.RayCluster
 	if equality.Semantic.DeepEqual(is.Spec, want.Spec) && isSuperset(is.Labels, want.Labels) {
 		return nil
 	}
-	is.Spec, is.Labels = want.Spec, want.Labels
+	if is.Spec = want.Spec; is.Labels == nil {
+		is.Labels = map[string]string{}
+	}
+	maps.Copy(is.Labels, want.Labels) // others are the user's
 	return c.updateOwned(ctx, cluster, is)
 }
 
