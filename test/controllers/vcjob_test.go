@@ -585,7 +585,7 @@ func vcKeys(s *space) {
 	var secret corev1.Secret
 	s.must(s.Get(s.Context(), s.key("j-ssh"), &secret))
 	first := secret.ResourceVersion
-	if config := string(secret.Data["config"]); len(secret.Data) != 4 || !strings.Contains(config, "Host j-worker-*\n  HostName %h.j\n") {
+	if config := string(secret.Data["config"]); len(secret.Data) != 4 || !strings.Contains(config, "Host j-worker-* !*.*\n  HostName %h.j\n") {
 		s.Errorf("%d files, config %s", len(secret.Data), config)
 	}
 	testkit.EventuallyNoError(s, waitTimeout, "grow", func() error {

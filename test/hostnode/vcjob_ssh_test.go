@@ -71,7 +71,7 @@ exec /usr/sbin/sshd -D -e -f /dev/null -h /files/host-$HOSTNAME -p 2222 -o Liste
 for host in $(echo $MPI_HOST | tr , ' '); do
   name=${host%%.*}
   until ssh $name true; do sleep 0.2; done
-  part=$(ssh $name "echo \$(hostname) >&2; seq $first $((first + 49)) | awk '{ s += \$1 } END { print s }'")
+  part=$(ssh $host "echo \$(hostname) >&2; seq $first $((first + 49)) | awk '{ s += \$1 } END { print s }'")
   total=$((total + part)) first=$((first + 50))
 done
 echo total $total`

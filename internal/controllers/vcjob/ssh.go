@@ -88,8 +88,8 @@ func newKeyData(private, public []byte) map[string][]byte {
 }
 
 // newConfig returns the configuration of ssh. The keys of hosts are not checked, because they change
-// with each Pod. Patterns at its end match replicas that are added later: the Secret is never
-// changed, and running Pods would not see a change.
+// with each Pod. Patterns at its end match replicas that are added later, because the Secret is never
+// changed, and names with the subdomain, such as those of MPI_HOST.
 func (o *sshOptions) newConfig(b *builder) []byte {
 	port := o.port
 	if port < 1 || port > maxPort {
@@ -105,8 +105,8 @@ func (o *sshOptions) newConfig(b *builder) []byte {
 	}
 	for i := range b.spec.Tasks {
 		if t := &b.spec.Tasks[i]; t.Template.Spec.Hostname == "" {
-			pods := strings.TrimSuffix(podName(b.job.Name, t.Name, 0), "0")
-			fmt.Fprintf(&text, "Host %s*\n  HostName %%h.%s\n  Port %d\n", pods, b.subdomain(t), port)
+			pods := strings.TrimSuffix(podName(b.job.Name, t.Name, 0), "0") + "*"
+			fmt.Fprintf(&text, "Host %s !*.*\n  HostName %%h.%s\nHost %s\n  Port %d\n", pods, b.subdomain(t), pods, port)
 		}
 	}
 	return []byte(text.String())

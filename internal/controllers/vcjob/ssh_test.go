@@ -103,7 +103,7 @@ func TestController_SSHSecret(t *testing.T) {
 	private, public := newKeyPairOfTest(t)
 	for key, want := range map[string]string{
 		"id_rsa": string(private), "id_rsa.pub": string(public), "authorized_keys": string(public),
-		"config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nHost j-a-0\n  HostName j-a-0.j\n  Port 22\nHost j-a-*\n  HostName %h.j\n  Port 22\n",
+		"config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nHost j-a-0\n  HostName j-a-0.j\n  Port 22\nHost j-a-* !*.*\n  HostName %h.j\nHost j-a-*\n  Port 22\n",
 	} {
 		if got := string(secret.Data[key]); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -172,7 +172,8 @@ func TestEncodeKeyPair_ReadByOpenSSH(t *testing.T) {
 	}
 }
 
-// TestSSHConfig_ReadByOpenSSH has the names of Pods that exist and of one that is added later.
+// TestSSHConfig_ReadByOpenSSH has the names of Pods that exist and of one that is added later, short
+// and as in MPI_HOST.
 func TestSSHConfig_ReadByOpenSSH(t *testing.T) {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
@@ -184,7 +185,7 @@ func TestSSHConfig_ReadByOpenSSH(t *testing.T) {
 	if err := os.WriteFile(file, Plan(t0, 0, newInput(j)).EnsureObjects[0].(*corev1.Secret).Data["config"], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for pod, want := range map[string]string{"j-a-0": "j-a-0.j", "j-a-7": "j-a-7.j", "j-a-b-0": "j-a-b-0.other"} {
+	for pod, want := range map[string]string{"j-a-0": "j-a-0.j", "j-a-7": "j-a-7.j", "j-a-b-0": "j-a-b-0.other", "j-a-0.j": "j-a-0.j", "j-a-7.j": "j-a-7.j", "j-a-b-0.other": "j-a-b-0.other"} {
 		out, err := exec.Command(program, "-G", "-F", file, pod).CombinedOutput()
 		if text := "\n" + string(out); err != nil || !strings.Contains(text, "\nhostname "+want+"\n") || !strings.Contains(text, "\nport 2222\n") {
 			t.Errorf("%s: %v\n%s", pod, err, out)
