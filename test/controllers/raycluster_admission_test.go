@@ -120,6 +120,7 @@ func TestRayCluster_Admission(t *testing.T) {
 	t.Run("v1alpha1", func(t *testing.T) { s.in(t).olderVersion() })
 	t.Run("NetworkPolicies without DNS", func(t *testing.T) { s.in(t).egressWithoutDNS() })
 	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
+	t.Run("a deletion policy of an existing claim", func(t *testing.T) { s.in(t).ownClaimPolicy() })
 	t.Run("a group is suspended beside an autoscaler", func(t *testing.T) { s.in(t).suspendsScaledGroup() })
 }
 
@@ -266,6 +267,23 @@ func (s *rays) managedBy() {
 	checkError(s.T, "the default is added", "", s.Update(s.Context(), plain))
 	plain.Spec.ManagedBy = nil
 	checkError(s.T, "the default is removed", "", s.Update(s.Context(), plain))
+}
+
+// ownClaimPolicy writes storage whose deletion policy has an effect or none.
+func (s *rays) ownClaimPolicy() {
+	const head = `"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}}`
+	for storage, warns := range map[string]bool{
+		`{"claimName": "mine", "deletionPolicy": "Retain"}`: true,
+		`{"claimName": "mine"}`:                             false,
+		`{"claimName": "", "deletionPolicy": "Retain"}`:     false,
+		`{"deletionPolicy": "DeleteWithCluster"}`:           false,
+	} {
+		c := s.raw("claim", `{`+head+`, "gcsFaultToleranceOptions": {"backend": "rocksdb", "storage": `+storage+`}}`)
+		got := s.collectWarnings(func(as client.Client) error { return as.Create(s.Context(), c, client.DryRunAll) })
+		if hasWarning(got, "storage.deletionPolicy: has no effect beside claimName") != warns {
+			s.Errorf("%s: warnings %v", storage, got)
+		}
+	}
 }
 
 // collectWarnings returns the warnings of the API server about what do sends.
