@@ -94,7 +94,7 @@ func (o *options) validateCommon() error {
 	switch {
 	case o.leaderElect && o.leaderElectName == "":
 		return errors.New("--leader-elect-resource-name: must be the name of a Lease")
-	case o.metricsAddress == o.probeAddress && o.probeAddress != "0" && !strings.HasSuffix(o.probeAddress, ":0"):
+	case o.metricsAddress == o.probeAddress && o.probeAddress != "" && o.probeAddress != "0" && !strings.HasSuffix(o.probeAddress, ":0"):
 		return fmt.Errorf("--metrics-bind-address=%s: is the address of --health-probe-bind-address too; set another for one of them, such as :11251", o.metricsAddress)
 	case o.qps < 0:
 		return fmt.Errorf("--qps=%g: must be 0 (no limit) or more", o.qps)
