@@ -4,8 +4,8 @@
 // The schema of a Pod keeps no descriptions: with them a CRD is too large for the
 // annotation of kubectl apply. An older version that clients use is served beside the stored one.
 // The patch of a flow's step gets the schema of both kinds of Job less whatever fills or demands a
-// field, so that what a user has not set stays unset. And the quantities of Pods match only what can
-// be parsed; those of our own kinds have rules with sentences of their own.
+// field, so that what a user has not set stays unset. And the quantities and ports of Pods are only
+// what can be parsed; those of our own kinds have rules with sentences of their own.
 package main
 
 import (
@@ -51,6 +51,7 @@ func finish() error {
 		if err := edit(file, func(crd object) error {
 			trim(crd, fields)
 			narrowQuantities(crd)
+			boundIntOrStrings(crd)
 			return nil
 		}); err != nil {
 			return err

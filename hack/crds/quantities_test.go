@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -36,5 +37,18 @@ func TestNarrowQuantities(t *testing.T) {
 	narrowQuantities(object{"properties": object{"list": object{"items": []any{inner, other}}}})
 	if inner["pattern"] != parsedQuantityPattern || other["pattern"] != "^a$" {
 		t.Errorf("patterns %v and %v", inner["pattern"], other["pattern"])
+	}
+}
+
+func TestBoundIntOrStrings(t *testing.T) {
+	port := object{"x-kubernetes-int-or-string": true}
+	quantity := object{"x-kubernetes-int-or-string": true, "pattern": quantityPattern}
+	other := object{"type": "integer"}
+	boundIntOrStrings(object{"properties": object{"list": object{"items": []any{port, quantity, other}}}})
+	if port["minimum"] != math.MinInt32 || port["maximum"] != math.MaxInt32 {
+		t.Errorf("a port is %v", port)
+	}
+	if quantity["maximum"] != nil || other["maximum"] != nil {
+		t.Errorf("changed %v and %v", quantity, other)
 	}
 }

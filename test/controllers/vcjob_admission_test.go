@@ -150,6 +150,27 @@ func TestAdmission_RefusesQuantitiesThatCannotBeParsed(t *testing.T) {
 	}
 }
 
+// So would a port that is no int32: the schema of a number or a text has no range of its own.
+func TestAdmission_RefusesPortsThatCannotBeParsed(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", onlyVCJob).namespace(t, "ports")
+	const pod = `template: {spec: {containers: [{name: a, image: a, readinessProbe: {tcpSocket: {port: PORT}}}]}}`
+	const head = `{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {template: {spec: {containers: [{name: a, image: a}]}}}, networkPolicy: `
+	for kind, text := range map[string]string{
+		"vcjob":               `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {tasks: [{name: a, replicas: 1, ` + pod + `}]}}`,
+		"template":            `{apiVersion: flow.volcano.sh/v1alpha1, kind: JobTemplate, spec: {tasks: [{name: a, replicas: 1, ` + pod + `}]}}`,
+		"raycluster":          `{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {` + pod + `}}}`,
+		"older raycluster":    `{apiVersion: ray.io/v1alpha1, kind: RayCluster, spec: {headGroupSpec: {` + pod + `}}}`,
+		"ingress of a policy": head + `{head: {ingressRules: [{ports: [{port: PORT}]}]}}}}`,
+		"egress of a policy":  head + `{workerGroups: [{groupName: a, egressRules: [{ports: [{port: PORT}]}]}]}}}`,
+	} {
+		for port, want := range map[string]string{"80": "", "http": "", "3000000000": "port: Invalid value", "-3000000000": "port: Invalid value"} {
+			o := s.object(strings.ReplaceAll(text, "PORT", port))
+			checkError(t, kind+" with "+port, want, s.Create(t.Context(), o, client.DryRunAll))
+		}
+	}
+}
+
 func checkError(t *testing.T, kind, want string, err error) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
