@@ -24,7 +24,7 @@ const maxStatusText = 256 << 10
 func TestPlan_ExtremeFields(t *testing.T) {
 	newJob := func() *batchv1.Job {
 		j := job("Running", 20, 1)
-		j.Spec.Plugins = map[string][]string{"svc": nil, "env": nil}
+		j.Spec.Plugins = map[string][]string{"svc": nil, "env": nil, "ssh": nil, "tensorflow": nil, "pytorch": nil, "mpi": nil, "ray": {"--head=a"}, "hcclrank": nil}
 		j.Status.TaskStatusCount = map[string]batchv1.TaskState{"a": {Phase: map[corev1.PodPhase]int32{corev1.PodRunning: 1}}}
 		return j
 	}

@@ -136,7 +136,7 @@ func TestController_SSHSecret(t *testing.T) {
 // The lists of hosts can have a megabyte, and a private key does not belong into the memory.
 func TestController_RemembersNoObjects(t *testing.T) {
 	j := job("", 500)
-	j.Spec.Plugins = map[string][]string{"svc": nil, "ssh": {"--ssh-private-key=SECRET", "--ssh-public-key=k"}}
+	j.Spec.Plugins = map[string][]string{"svc": {"--disable-network-policy"}, "ssh": {"--ssh-private-key=SECRET", "--ssh-public-key=k"}}
 	b := newBench(t, 0, false, j)
 	b.look()
 	b.look()
