@@ -37,7 +37,7 @@ func TestOptions_RejectTwoServersAtOneAddress(t *testing.T) {
 		{":8081", ":8081", true}, // Volcano's --listen-address, and our default
 		{":8080", ":8081", false},
 		{"0", "0", false},
-		{"", "", false}, // the default, and none
+		{"", "", false},                       // the default, and none
 		{"127.0.0.1:0", "127.0.0.1:0", false}, // any free port
 	} {
 		err := (&options{metricsAddress: c.metrics, probeAddress: c.probe}).validateCommon()
