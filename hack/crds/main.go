@@ -1,11 +1,12 @@
 // Command crds finishes the CRDs that controller-gen has written, where Go types
 // cannot say what is meant.
 //
-// The schema of a Pod keeps no descriptions: with them a CRD is too large for the
-// annotation of kubectl apply. An older version that clients use is served beside the stored one.
-// The patch of a flow's step gets the schema of both kinds of Job less whatever fills or demands a
-// field, so that what a user has not set stays unset. And the quantities and ports of Pods are only
-// what can be parsed; those of our own kinds have rules with sentences of their own.
+// The schema of a Pod keeps no descriptions: with them a CRD is too large for the annotation of
+// kubectl apply. That of RayClusters, with two versions, is so without them. An older version that
+// clients use is served beside the stored one. The patch of a flow's step gets the schema of both
+// kinds of Job less whatever fills or demands a field, so that what a user has not set stays unset.
+// And the quantities and ports of Pods are only what can be parsed; those of our own kinds have rules
+// with sentences of their own.
 package main
 
 import (
