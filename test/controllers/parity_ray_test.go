@@ -1,0 +1,10 @@
+package controllers
+
+import "testing"
+
+// TestParity_RaySamples applies the RayClusters of KubeRay's samples, and compares all Pods and the
+// objects around them with those that KubeRay's operator makes.
+func TestParity_RaySamples(t *testing.T) {
+	t.Parallel()
+	runSamples(t, paritySystem(t), "ray")
+}
