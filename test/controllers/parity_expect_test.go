@@ -106,45 +106,65 @@ func orDefault[T any](p *T, otherwise T) T {
 }
 
 func (s *sample) expandOne(e *expectation, n int, namespace string) (expected, error) {
-	object, values := fields{}, map[string]string{"namespace": namespace, "n": strconv.Itoa(n)}
-	if e.Template != "" {
-		template, err := lookUp(s.Input[0]["spec"], e.Template)
-		if err != nil {
-			return expected{}, err
-		}
-		object = copyFields(template)
-		object["apiVersion"], object["kind"] = "v1", "Pod"
-		first, err := lookUp(object, "spec.containers.0")
-		if err != nil {
-			return expected{}, err
-		}
-		values["container"], values["image"] = fmt.Sprint(first["name"]), fmt.Sprint(first["image"])
+	f := filler{values: map[string]string{}}
+	for name, v := range s.fragments["values"] {
+		f.values[name] = fmt.Sprint(v)
 	}
-	maps.Copy(values, s.Values)
-	maps.Copy(values, e.Values)
-	parts := make([]fields, 0, len(e.Use)+1)
-	for _, name := range e.Use {
-		part, ok := s.fragments[name]
-		if !ok {
-			return expected{}, fmt.Errorf("there is no fragment %s", name)
-		}
-		parts = append(parts, part)
+	f.values["namespace"], f.values["n"] = namespace, strconv.Itoa(n)
+	object, err := s.copyTemplate(e.Template, &f)
+	if err != nil {
+		return expected{}, err
+	}
+	maps.Copy(f.values, s.Values)
+	maps.Copy(f.values, e.Values)
+	parts, err := s.findFragments(e.Use)
+	if err != nil {
+		return expected{}, err
 	}
 	for _, part := range append(parts, e.Add) {
-		filled, err := fillValues(copyFields(part), values)
+		filled, err := f.fill(copyFields(part))
 		if err != nil {
 			return expected{}, err
 		}
 		mergeFields(object, filled.(fields))
 	}
-	return s.nameExpected(e, object, values)
+	return s.nameExpected(e, object, &f)
+}
+
+// copyTemplate returns a Pod as the user's template at a path describes it, without a path an empty object.
+func (s *sample) copyTemplate(at string, f *filler) (fields, error) {
+	if at == "" {
+		return fields{}, nil
+	}
+	template, err := lookUp(s.Input[0]["spec"], at)
+	if err != nil {
+		return nil, err
+	}
+	if f.container, err = lookUp(template, "spec.containers.0"); err != nil {
+		return nil, err
+	}
+	f.values["container"], f.values["image"] = fmt.Sprint(f.container["name"]), fmt.Sprint(f.container["image"])
+	pod := copyFields(template)
+	pod["apiVersion"], pod["kind"] = "v1", "Pod"
+	return pod, nil
+}
+
+func (s *sample) findFragments(names []string) (all []fields, err error) {
+	for _, name := range names {
+		part, ok := s.fragments[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no fragment %s", name)
+		}
+		all = append(all, part)
+	}
+	return all, nil
 }
 
 // nameExpected fills the values into the name and the owner.
-func (s *sample) nameExpected(e *expectation, object fields, values map[string]string) (expected, error) {
+func (s *sample) nameExpected(e *expectation, object fields, f *filler) (expected, error) {
 	kind, _ := s.Input[0]["kind"].(string)
 	meta, _ := s.Input[0]["metadata"].(fields)
-	owner, err := fillText(orDefault(e.Owner, fmt.Sprintf("%s/%v", kind, meta["name"])), values)
+	owner, err := f.fillText(orDefault(e.Owner, fmt.Sprintf("%s/%v", kind, meta["name"])))
 	if err != nil {
 		return expected{}, err
 	}
@@ -152,7 +172,7 @@ func (s *sample) nameExpected(e *expectation, object fields, values map[string]s
 	if own, ok := object["metadata"].(fields); ok && name == "" {
 		name, _ = own["name"].(string)
 	}
-	name, err = fillText(name, values)
+	name, err = f.fillText(name)
 	return expected{name: name, owner: owner, object: object}, err
 }
 
@@ -202,12 +222,18 @@ func copyValue(v any) any {
 
 var valuePattern = regexp.MustCompile(`<[a-z][a-z0-9-]*>`)
 
+// filler fills values into a part of an expected object.
+type filler struct {
+	values    map[string]string
+	container fields // the first of the template
+}
+
 // fillText replaces each <name> by its value, and those in values too.
-func fillText(text string, values map[string]string) (string, error) {
+func (f *filler) fillText(text string) (string, error) {
 	var missing error
-	for range 5 { // a value may name others
+	for range 8 { // a value may name others
 		text = valuePattern.ReplaceAllStringFunc(text, func(name string) string {
-			v, ok := values[strings.Trim(name, "<>")]
+			v, ok := f.values[strings.Trim(name, "<>")]
 			if !ok {
 				missing = fmt.Errorf("there is no value %s", name)
 			}
@@ -217,34 +243,52 @@ func fillText(text string, values map[string]string) (string, error) {
 	return text, missing
 }
 
-// fillValues fills values into all texts and keys below v.
-func fillValues(v any, values map[string]string) (any, error) {
+// fill fills values into all texts and keys below v, and replaces =FIELD by that field of the
+// template's first container.
+func (f *filler) fill(v any) (any, error) {
 	switch v := v.(type) {
 	case string:
-		return fillText(v, values)
+		if name, ok := strings.CutPrefix(v, "="); ok {
+			return copyValue(f.container[name]), nil
+		}
+		return f.fillText(v)
 	case []any:
-		for i := range v {
-			filled, err := fillValues(v[i], values)
-			if err != nil {
-				return nil, err
-			}
-			v[i] = filled
-		}
+		return f.fillList(v)
 	case fields:
-		for _, k := range slices.Sorted(maps.Keys(v)) {
-			filled, err := fillValues(v[k], values)
-			if err != nil {
-				return nil, err
-			}
-			key, err := fillText(k, values)
-			if err != nil {
-				return nil, err
-			}
-			delete(v, k)
-			v[key] = filled
-		}
+		return f.fillFields(v)
 	}
 	return v, nil
+}
+
+// fillList fills the elements of a list. A list that replaces an element takes its place.
+func (f *filler) fillList(list []any) (any, error) {
+	all := make([]any, 0, len(list))
+	for _, v := range list {
+		filled, err := f.fill(v)
+		if err != nil {
+			return nil, err
+		}
+		if more, ok := filled.([]any); ok {
+			all = append(all, more...)
+		} else if filled != nil {
+			all = append(all, filled)
+		}
+	}
+	return all, nil
+}
+
+func (f *filler) fillFields(in fields) (any, error) {
+	out := make(fields, len(in))
+	for k, v := range in {
+		key, err := f.fillText(k)
+		if err != nil {
+			return nil, err
+		}
+		if out[key], err = f.fill(v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // mergeFields adds fields to an object: null deletes, objects are merged, elements of lists are
