@@ -32,6 +32,9 @@ type sample struct {
 	fragments map[string]fields
 }
 
+// subject returns the object of the input that the sample is about: the last.
+func (s *sample) subject() fields { return s.Input[len(s.Input)-1] }
+
 // expectation describes one expected object, or Count of them.
 type expectation struct {
 	Name     string            `json:"name"`
@@ -136,7 +139,7 @@ func (s *sample) copyTemplate(at string, f *filler) (fields, error) {
 	if at == "" {
 		return fields{}, nil
 	}
-	template, err := lookUp(s.Input[0]["spec"], at)
+	template, err := lookUp(s.subject()["spec"], at)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +165,8 @@ func (s *sample) findFragments(names []string) (all []fields, err error) {
 
 // nameExpected fills the values into the name and the owner.
 func (s *sample) nameExpected(e *expectation, object fields, f *filler) (expected, error) {
-	kind, _ := s.Input[0]["kind"].(string)
-	meta, _ := s.Input[0]["metadata"].(fields)
+	kind, _ := s.subject()["kind"].(string)
+	meta, _ := s.subject()["metadata"].(fields)
 	owner, err := f.fillText(orDefault(e.Owner, fmt.Sprintf("%s/%v", kind, meta["name"])))
 	if err != nil {
 		return expected{}, err
