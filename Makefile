@@ -134,6 +134,10 @@ model: ## drive a model of the whole system through thousands of random orders o
 authz: deps build ## try each topic as each client, and each field that a controller copies as users with few rights
 	@go run ./hack/authz
 
+.PHONY: parity
+parity: deps build ## what users of KubeRay and Volcano meet: their samples, charts, first hour and largest clusters
+	@go run ./hack/parity
+
 .PHONY: truth
 truth: deps build ## cases in which the system once reported something untrue; TRUTH='-only NAME -share 0.1' runs a part
 	go run ./test/truth $(TRUTH)

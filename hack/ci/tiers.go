@@ -128,6 +128,7 @@ var nightlyTier = tier{
 			shell("reproducible", "hack/reproducible"),
 			shell("model", "make -s model"),
 			shell("authz", "make -s -o build authz"),
+			shell("parity", "make -s -o build parity"),
 			unitTests(false),
 			shell("properties", "hack/properties 2000"),
 			tests("extreme fields", goTest{

@@ -48,6 +48,7 @@ func TestJobFlow_BesideVolcanosDefinition(t *testing.T) {
 	s.awaitFlow("later", flowv1.Succeed)
 	jobs := ran.list()
 	slices.Sort(jobs)
+	testkit.RecordFigures(t, "finished-steps", map[string]int{"run_again": len(jobs) - len(slices.Compact(slices.Clone(jobs)))})
 	if want := []string{"f-a", "f-b", "f-c", "f-d", "later-a"}; !slices.Equal(jobs, want) {
 		t.Errorf("Jobs that ran: %v, want %v", jobs, want)
 	}

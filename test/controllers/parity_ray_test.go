@@ -6,5 +6,5 @@ import "testing"
 // objects around them with those that KubeRay's operator makes.
 func TestParity_RaySamples(t *testing.T) {
 	t.Parallel()
-	runSamples(t, paritySystem(t), "ray")
+	runSamples(t, paritySystem(t), "ray", 60)
 }
