@@ -125,7 +125,7 @@ func (o *svcOptions) addHosts(b *builder, r replica, pod *corev1.Pod) {
 		vars = hostsEnv(b.spec, from)
 	}
 	eachContainer(pod, func(c *corev1.Container) {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: hostsPath, ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: hostsPath})
 		setEnv(c, vars)
 	})
 }
