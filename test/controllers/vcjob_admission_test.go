@@ -92,6 +92,7 @@ func TestVCJob_Admission(t *testing.T) {
 		{"mpi", plugins("mpi", "--master=t", "--worker=w", "--port", "22"), ""},
 		{"a flag that mpi does not have", plugins("mpi", "--head=t"), "spec.plugins.mpi: --head is not a valid argument; allowed are --master, --worker and --port"},
 		{"ray", plugins("ray", "--head=t", "--headContainer=c", "--worker=w", "--workerContainer=c", "--port=1", "--dashboardPort=2", "--clientPort=3"), ""},
+		{"the argument of ray in its user guide", plugins("ray", "--head=t", "--clientServerPort=3"), ""},
 		{"ray without a head", plugins("ray"), "spec.plugins.ray: no task named head with a replica"},
 		{"ray with another head", plugins("ray", "--head=x"), "spec.plugins.ray: no task named x with a replica"},
 		{"hcclrank", plugins("hcclrank", "--master=t", "--worker=w"), ""},

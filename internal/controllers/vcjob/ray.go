@@ -32,6 +32,7 @@ func defineRay(f *flag.FlagSet) effects {
 	definePort(f, &o.port, "port", 6379)
 	definePort(f, &o.dashboardPort, "dashboardPort", 8265)
 	definePort(f, &o.clientPort, "clientPort", 10001)
+	definePort(f, &o.clientPort, "clientServerPort", 10001) // the name in Volcano's user guide
 	return effects{validate: o.validateOptions, objects: o.newObjects, changePod: o.startRay}
 }
 
