@@ -25,6 +25,7 @@ type sample struct {
 	Values      map[string]string `json:"values"`
 	Refused     string            `json:"refused"`
 	Warns       string            `json:"warns"`
+	Stored      fields            `json:"stored"`
 	Pods        []expectation     `json:"pods"`
 	Objects     []expectation     `json:"objects"`
 
@@ -40,6 +41,7 @@ type expectation struct {
 	Name     string            `json:"name"`
 	Count    *int              `json:"count"`
 	Template string            `json:"template"`
+	Waits    bool              `json:"waits"`
 	Owner    *string           `json:"owner"`
 	Use      []string          `json:"use"`
 	Values   map[string]string `json:"values"`
@@ -78,6 +80,14 @@ func readYAML(t *testing.T, file string, into any) {
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
+}
+
+// setValue sets a value that is known only once the sample is applied.
+func (s *sample) setValue(name, value string) {
+	if s.Values == nil {
+		s.Values = map[string]string{}
+	}
+	s.Values[name] = value
 }
 
 // expected is one object that a sample must lead to. Leaves "*" stand for any value.

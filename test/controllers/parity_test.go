@@ -89,6 +89,8 @@ func (p parity) compare() (lines []string) {
 	case err != nil:
 		return append(lines, fmt.Sprintf("create: %v, want %q", err, p.sample.Refused))
 	}
+	lines = append(lines, p.compareStored()...)
+	p.runDependencies()
 	pods, err := p.sample.expand(p.sample.Pods, p.name)
 	p.must(err)
 	objects, err := p.sample.expand(p.sample.Objects, p.name)
@@ -97,7 +99,7 @@ func (p parity) compare() (lines []string) {
 	return append(lines, p.compareObjects(objects, p.await("objects", len(objects), kindsAround...))...)
 }
 
-// apply creates the input.
+// apply creates the input, and sets the value uid to that of the subject.
 func (p parity) apply(c client.Client) error {
 	for _, object := range p.sample.Input {
 		o := &unstructured.Unstructured{Object: copyFields(object)}
@@ -109,6 +111,7 @@ func (p parity) apply(c client.Client) error {
 		if err := c.Create(p.Context(), o); err != nil {
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
+		p.sample.setValue("uid", string(o.GetUID())) // the subject is the last
 	}
 	return nil
 }
@@ -197,6 +200,7 @@ func (p parity) diffObject(want *expected, got *unstructured.Unstructured) []str
 	wanted.SetName(got.GetName())
 	removeVolatile(wanted.Object)
 	removeVolatile(is)
+	removeContents(wanted.Object, is)
 	return diffFields(got.GetKind()+" "+got.GetName(), wanted.Object, is)
 }
 
@@ -229,17 +233,12 @@ func ownersAs(owner string, got []metav1.OwnerReference) []metav1.OwnerReference
 }
 
 // removeVolatile removes what differs between two equal objects: times, identifiers, addresses, the
-// volume of the account's token and the contents of Secrets.
+// volume of the account's token.
 func removeVolatile(o fields) {
 	delete(o, "status")
 	if meta, ok := o["metadata"].(fields); ok {
 		for _, name := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "generateName"} {
 			delete(meta, name)
-		}
-	}
-	if data, ok := o["data"].(fields); ok && o["kind"] == "Secret" {
-		for key := range data {
-			data[key] = ""
 		}
 	}
 	spec, _ := o["spec"].(fields)
@@ -248,6 +247,20 @@ func removeVolatile(o fields) {
 		removeToken(spec)
 	case "Service":
 		removeAddresses(spec)
+	}
+}
+
+// removeContents removes what a Secret has under the keys of which only the presence is expected.
+func removeContents(want, got fields) {
+	if want["kind"] != "Secret" {
+		return
+	}
+	wanted, _ := want["data"].(fields)
+	is, _ := got["data"].(fields)
+	for key := range is {
+		if wanted[key] == "" {
+			is[key] = ""
+		}
 	}
 }
 
