@@ -65,9 +65,11 @@ func (c *Controller) requireOwned(ctx context.Context, j *batchv1.Job, o client.
 	return nil
 }
 
-// ensureObjects creates the objects that the Pods need, or updates them after a change.
+// ensureObjects creates the objects that the Pods need, or updates them after a change. A Job that
+// needs none now has them checked when it runs again: they may have been deleted meanwhile.
 func (c *Controller) ensureObjects(ctx context.Context, j *batchv1.Job, objects []client.Object) error {
 	if len(objects) == 0 {
+		c.updateMemory(j, func(m *memory) { m.ensuredObjects = objectsHash{} })
 		return nil
 	}
 	text, err := json.Marshal(objects)

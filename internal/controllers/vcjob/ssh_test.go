@@ -148,6 +148,27 @@ func TestController_RemembersNoObjects(t *testing.T) {
 	})
 }
 
+// A user deletes the Secret of an aborted Job, which the controller keeps.
+func TestController_CreatesObjectsAgainAfterAbort(t *testing.T) {
+	j := job("", 1)
+	j.Spec.Plugins = map[string][]string{"ssh": {"--ssh-private-key=SECRET", "--ssh-public-key=k"}}
+	b := newBench(t, 0, false, j)
+	objects := newBuilder(b.job(), &b.job().Spec).newObjects()
+	ensure := func(objects []client.Object) {
+		t.Helper()
+		if err := b.c.ensureObjects(t.Context(), b.job(), objects); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ensure(objects)
+	if err := b.c.Delete(t.Context(), b.secret()); err != nil {
+		t.Fatal(err)
+	}
+	ensure(nil) // while it is aborted
+	ensure(newBuilder(b.job(), &b.job().Spec).newObjects())
+	b.secret() // it exists again
+}
+
 // TestEncodeKeyPair_ReadByOpenSSH compares the public key with that of OpenSSH.
 func TestEncodeKeyPair_ReadByOpenSSH(t *testing.T) {
 	private, public := newKeyPairOfTest(t)
