@@ -274,20 +274,26 @@ func timeoutIsExact(s *system) {
 
 func span(d time.Duration) *v1alpha1.Duration { return new(v1alpha1.Duration(d.String())) }
 
-// endsByTimeout checks that a task ends at its timeout, to 100 ms. It has three tries: an agent
-// that is late by itself is late each time, a busy machine is not.
+// endsByTimeout checks that a task ends at its timeout: twice in a row, to half a second. It has ten
+// tries. The older server, up to 5 s late each time, is in time twice in one of a hundred pairs; a
+// busy machine is late now and then.
 func (s *system) endsByTimeout(name string, task v1alpha1.TaskDefinition, after time.Duration, code int32, signal syscall.Signal) {
 	s.t.Helper()
 	var late time.Duration
-	for try := range 3 {
+	inTime := 0
+	for try := 0; try < 10 && inTime < 2; try++ {
 		job := fmt.Sprintf("%s-%d", name, try)
 		s.create(on("r1", jobOf(job, 1, task)))
 		s.awaitJob(job, "failed", 20*time.Second)
-		if late = s.endedByTimeout(job+"-main-0-work", after, code, signal); late <= 100*time.Millisecond {
-			return
+		if late = s.endedByTimeout(job+"-main-0-work", after, code, signal); late <= 500*time.Millisecond {
+			inTime++
+		} else {
+			inTime = 0
 		}
 	}
-	s.t.Errorf("it ended %s after %s", late, after)
+	if inTime < 2 {
+		s.t.Errorf("it ended %s after %s", late, after)
+	}
 }
 
 // endedByTimeout checks the status of a task whose timeout has passed, and returns how
