@@ -16,7 +16,7 @@ var unitPackages = []string{
 // unitTests runs them once, under the race detector; short, it runs a share of the random and long
 // ones. The linter has vetted the code already.
 func unitTests(short bool) step {
-	return tests("unit tests", goTest{race: true, short: short, side: 5, packages: unitPackages})
+	return tests("unit tests", goTest{race: true, short: short, side: 4, packages: unitPackages})
 }
 
 // archiveTests runs what the short unit tests leave out: the archive over PostgreSQL.

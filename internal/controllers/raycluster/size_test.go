@@ -82,12 +82,15 @@ func (x *instantCluster) addPod(pod *corev1.Pod) {
 	x.pods[pod.Name], x.seen[used] = pod, true
 }
 
-// TestPlan_TenThousandWorkers suspends, resumes, scales and recreates a group of 10,000 workers. The
-// generations take a few bytes and few writes, however many Pods are replaced.
+// TestPlan_TenThousandWorkers suspends, resumes, scales and recreates a group of 10,000 workers; short,
+// of 1,000. The generations take a few bytes and few writes, however many Pods are replaced.
 func TestPlan_TenThousandWorkers(t *testing.T) {
-	const workers = 10_000
-	c := testCluster(testGroup("g", workers, 1))
-	c.Spec.WorkerGroupSpecs[0].MaxReplicas = ptr.To[int32](workers)
+	workers := 10_000
+	if testing.Short() {
+		workers = 1_000
+	}
+	c := testCluster(testGroup("g", int32(workers), 1))
+	c.Spec.WorkerGroupSpecs[0].MaxReplicas = new(int32(workers))
 	strategy(rayv1.UpgradeRecreate)(c)
 	x := &instantCluster{T: t, now: t0, cluster: c, pods: map[string]*corev1.Pod{}, memory: newMemory(), seen: map[usedName]bool{}}
 	for _, step := range []struct {
@@ -99,8 +102,8 @@ func TestPlan_TenThousandWorkers(t *testing.T) {
 		{"create", func() {}, workers + 1, rayv1.StateReady},
 		{"suspend", func() { c.Spec.Suspend = ptr.To(true) }, 0, rayv1.StateSuspended},
 		{"resume", func() { c.Spec.Suspend = ptr.To(false) }, workers + 1, rayv1.StateReady},
-		{"scale down", func() { replicas(workers / 2)(c) }, workers/2 + 1, rayv1.StateReady},
-		{"scale up", func() { replicas(workers)(c) }, workers + 1, rayv1.StateReady},
+		{"scale down", func() { replicas(int32(workers / 2))(c) }, workers/2 + 1, rayv1.StateReady},
+		{"scale up", func() { replicas(int32(workers))(c) }, workers + 1, rayv1.StateReady},
 		{"recreate", func() { newImage(c) }, workers + 1, rayv1.StateReady},
 	} {
 		before := x.writes
