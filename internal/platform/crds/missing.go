@@ -8,13 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// schemaOf returns the schema of the version that is stored, which is the one that we read.
+// schemaOf returns the schema of the version that is stored, which is the one that we read. It is
+// part of the definition: a copy of a schema takes longer than a comparison.
 func schemaOf(crd *unstructured.Unstructured) map[string]any {
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	found, _, _ := unstructured.NestedFieldNoCopy(crd.Object, "spec", "versions")
+	versions, _ := found.([]any)
 	for _, v := range versions {
 		if v, ok := v.(map[string]any); ok && v["storage"] == true {
-			s, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
-			return s
+			s, _, _ := unstructured.NestedFieldNoCopy(v, "schema", "openAPIV3Schema")
+			found, _ := s.(map[string]any)
+			return found
 		}
 	}
 	return nil
