@@ -102,22 +102,29 @@ func TestPlan_Plugins(t *testing.T) {
 // describePlan returns the objects and Pods of a plan as YAML, without what all Pods have.
 func describePlan(t *testing.T, j *batchv1.Job) string {
 	t.Helper()
+	var b strings.Builder
+	for _, o := range planPlugins(t, j) {
+		describeObject(t, &b, o)
+	}
+	return b.String()
+}
+
+// planPlugins returns the objects of the plan without what all Pods have.
+func planPlugins(t *testing.T, j *batchv1.Job) []client.Object {
+	t.Helper()
 	actions := Plan(t0, 0, newInput(j))
 	if len(actions.CreatePods) == 0 {
 		t.Fatalf("no Pods: %+v", actions.Change)
 	}
-	var b strings.Builder
-	for _, o := range actions.EnsureObjects {
-		describeObject(t, &b, o)
-	}
+	objects := slices.Clone(actions.EnsureObjects)
 	for _, pod := range actions.CreatePods {
 		pod.Labels, pod.Spec.SchedulerName = nil, ""
 		maps.DeleteFunc(pod.Annotations, func(key, _ string) bool {
 			return strings.HasPrefix(key, "volcano.sh/") || key == batchv1.KeyGroupName
 		})
-		describeObject(t, &b, pod)
+		objects = append(objects, pod)
 	}
-	return b.String()
+	return objects
 }
 
 func describeObject(t *testing.T, b *strings.Builder, o client.Object) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
@@ -57,20 +59,20 @@ func TestPlan_EachArgumentHasEffect(t *testing.T) {
 	}
 	for i := range plugins {
 		p := &plugins[i]
-		describe := func(args ...string) string {
+		plan := func(args ...string) []client.Object {
 			j := pluginJob(map[string]int32{"chief": 1, "evaluator": 1, "head": 1, "master": 2, "other": 1, "ps": 1, "worker": 1}, p.name, args...)
 			for t := range j.Spec.Tasks {
 				s := &j.Spec.Tasks[t].Template.Spec
 				s.Containers = append(s.Containers, corev1.Container{Name: "side", Image: "image"})
 			}
-			return describePlan(t, j)
+			return planPlugins(t, j)
 		}
 		f := flag.NewFlagSet(p.name, flag.ContinueOnError)
 		p.define(f)
 		f.VisitAll(func(one *flag.Flag) {
 			value, known := values[one.Usage]
 			without := slices.DeleteFunc(slices.Clone(base[p.name]), func(arg string) bool { return arg == "--"+one.Name })
-			if arg := "--" + one.Name + value; !known || describe(without...) == describe(append(without, arg)...) {
+			if arg := "--" + one.Name + value; !known || equality.Semantic.DeepEqual(plan(without...), plan(append(without, arg)...)) {
 				t.Errorf("%s: %s changes nothing", p.name, arg)
 			}
 		})
