@@ -100,7 +100,10 @@ func (s *fakeServer) endOf(uid string, attempt int32) *wire.Status {
 }
 
 func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
-	const n, kills = 60, 6
+	n, kills := 60, 6
+	if testing.Short() {
+		n, kills = 25, 4
+	}
 	s, dir := newFakeServer(t), t.TempDir()
 	trace := filepath.Join(t.TempDir(), "trace")
 	killTasksAtEnd(t, dir)
