@@ -13,15 +13,19 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/crds"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -71,17 +75,36 @@ type bench struct {
 	kinds     []string
 	version   string // of the API server; if empty, it does not answer
 	deps      *deps
+
+	// definitions are the CRDs of the cluster. The fake client would encode and decode the large
+	// schemas with each request.
+	definitions map[string]*unstructured.Unstructured
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{t: t, watching: make(chan string, 100), interrupt: make(chan struct{}), version: "v1.36.3",
-		kinds: []string{"jobs", "taskgroups", "tasks", "robots", "jobtemplates"}}
-	inner := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
+		definitions: map[string]*unstructured.Unstructured{},
+		kinds:       []string{"jobs", "taskgroups", "tasks", "robots", "jobtemplates"}}
+	inner := fakeapi.NewBuilder(newScheme()).WithObjects(objects...).
 		WithIndex(&robotv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&flowv1.JobFlow{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
-	b.client = interceptor.NewClient(inner, interceptor.Funcs{Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete, Patch: b.patch})
+	b.client = interceptor.NewClient(inner, interceptor.Funcs{Get: b.get, Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete, Patch: b.patch})
 	b.deps = b.newDeps()
 	return b
+}
+
+// get answers requests for CRDs from definitions.
+func (b *bench) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	crd, ok := o.(*unstructured.Unstructured)
+	if !ok || !crds.IsCRD(crd) {
+		return c.Get(ctx, key, o, opts...)
+	}
+	found, ok := b.definitions[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, key.Name)
+	}
+	crd.Object = maps.Clone(found.Object)
+	return nil
 }
 
 // create sets a UID, as an API server does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -24,26 +25,27 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// installed returns a cluster with everything installed. change may replace a definition, or
-// remove it by returning nil.
-func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, more ...client.Object) []client.Object {
+// newInstalledBench returns a bench with our definitions installed. change may replace a
+// definition, or remove it by returning nil.
+func newInstalledBench(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, objects ...client.Object) *bench {
 	t.Helper()
 	ours, err := doctor.OurDefinitions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := more
+	b := newBench(t, objects...)
 	for _, crd := range ours {
-		crd = crd.DeepCopy()
+		name := crd.GetName()
+		crd = &unstructured.Unstructured{Object: maps.Clone(crd.Object)}
 		crd.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
-		if f := change[crd.GetName()]; f != nil {
-			crd = f(crd)
+		if f := change[name]; f != nil {
+			crd = f(crd.DeepCopy())
 		}
 		if crd != nil {
-			all = append(all, crd)
+			b.definitions[name] = crd
 		}
 	}
-	return all
+	return b
 }
 
 // lease returns a Lease that its holder renewed ago.
@@ -149,7 +151,7 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 		{name: "old", more: runningPrograms(), version: "v1.29.4+k3s1", response: rejectsCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, installed(t, c.change, c.more...)...)
+			b := newInstalledBench(t, c.change, c.more...)
 			b.setWebhookResponse(c.response)
 			if c.version != "" {
 				b.version = c.version
@@ -164,7 +166,7 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 }
 
 func TestDoctor_WritesJSON(t *testing.T) {
-	b := newBench(t, installed(t, nil)...)
+	b := newInstalledBench(t, nil)
 	b.setWebhookResponse(rejectsCycles)
 	status := b.run("doctor", "-o", "json")
 	var result struct {
@@ -186,7 +188,7 @@ func TestDoctor_WritesJSON(t *testing.T) {
 
 // A missing permission is a warning, not a failure of K8s4r.
 func TestDoctor_WarnsAboutMissingPermissions(t *testing.T) {
-	b := newBench(t, installed(t, nil, runningPrograms()...)...)
+	b := newInstalledBench(t, nil, runningPrograms()...)
 	b.setWebhookResponse(apierrors.NewForbidden(flows, "", errors.New("no right")))
 	b.hooks.List = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return apierrors.NewForbidden(flows, "", errors.New("no right"))

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
@@ -24,6 +23,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestDescribeConsequence_CountsAffectedParts(t *testing.T) {
@@ -160,7 +160,7 @@ func runActions(t *testing.T, d executor, items []target, objects ...client.Obje
 		o.SetResourceVersion("")
 		stored = append(stored, o)
 	}
-	d.c = fake.NewClientBuilder().WithScheme(NewScheme()).WithObjects(stored...).Build()
+	d.c = fakeapi.NewBuilder(NewScheme()).WithObjects(stored...).Build()
 	results := make([]result, len(items))
 	d.runAll(t.Context(), items, results)
 	var lines []string

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // TestArchive_HidesRowsOfEarlierNamespace has an archive with rows of two namespaces of one name, of
@@ -51,7 +51,7 @@ func TestArchive_HidesRowsOfEarlierNamespace(t *testing.T) {
 				return c.admin || do.Namespace == "hall" || do.Namespace == "yard", nil
 			}})
 			s.archive = store
-			s.live = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithIndex(&corev1.Namespace{}, metav1.ObjectNameField, nameOf).
+			s.live = fakeapi.NewBuilder(clientgoscheme.Scheme).WithIndex(&corev1.Namespace{}, metav1.ObjectNameField, nameOf).
 				WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hall", UID: types.UID("hall-2")}}).Build()
 			for name, namespace := range map[string]string{"mine": "hall", "theirs": "hall", "gone": "yard"} {
 				checkPast(t, s, namespace, name, c.want[name])

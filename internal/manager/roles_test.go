@@ -14,10 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestRolesOf(t *testing.T) {
@@ -115,7 +115,7 @@ func readManagerRoles(t *testing.T) []rbacv1.ClusterRole {
 
 func TestRoleAdvice_NamesMissingRoles(t *testing.T) {
 	bound, asked := false, 0
-	c := fake.NewClientBuilder().WithScheme(NewScheme()).WithInterceptorFuncs(interceptor.Funcs{
+	c := fakeapi.NewBuilder(NewScheme()).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			review := o.(*authorizationv1.SelfSubjectAccessReview)
 			asked++

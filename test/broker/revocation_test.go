@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -30,6 +29,7 @@ import (
 	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/internal/server/revocation"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // crlSetup is a Mosquitto that reads the revocation list of a server with two robots.
@@ -56,7 +56,7 @@ func newCRLSetup(t *testing.T) *crlSetup {
 	}
 	dir := t.TempDir()
 	s := &crlSetup{t: t, authority: authority, file: filepath.Join(dir, "robots.crl"), address: testkit.FreeAddr(t), proofs: map[string]*tls.Certificate{}}
-	s.robots = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).Build()
+	s.robots = fakeapi.NewBuilder(scheme).WithStatusSubresource(&robotv1.Robot{}).Build()
 	for _, id := range []string{"r1", "r2"} {
 		s.addRobot(id)
 	}

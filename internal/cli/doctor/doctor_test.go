@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -14,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // noon is the time in all tests.
@@ -44,7 +45,7 @@ func newCluster(t *testing.T, hooks interceptor.Funcs, objects ...client.Object)
 		t.Fatal(err)
 	}
 	return Cluster{
-		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithInterceptorFuncs(hooks).Build(),
+		Client: fakeapi.NewBuilder(s).WithObjects(objects...).WithReturnManagedFields().WithInterceptorFuncs(hooks).Build(),
 		Server: server, Namespace: "mine", Now: func() time.Time { return noon },
 		Version: func(context.Context) (string, error) { return "v1.36.3", nil },
 	}
@@ -55,7 +56,7 @@ func failLists(err error) interceptor.Funcs {
 	return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
 }
 
-// definitions returns our CRDs as an installation creates them.
+// definitions returns our CRDs as an installation creates them. Their schemas are shared.
 func definitions(t *testing.T) (all []client.Object) {
 	t.Helper()
 	ours, err := OurDefinitions()
@@ -63,7 +64,7 @@ func definitions(t *testing.T) (all []client.Object) {
 		t.Fatal(err)
 	}
 	for _, crd := range ours {
-		crd = crd.DeepCopy()
+		crd = &unstructured.Unstructured{Object: maps.Clone(crd.Object)}
 		crd.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
 		all = append(all, crd)
 	}
@@ -75,6 +76,7 @@ func definition(t *testing.T, name string, changes ...func(*unstructured.Unstruc
 	t.Helper()
 	for _, o := range definitions(t) {
 		if crd := o.(*unstructured.Unstructured); crd.GetName() == name {
+			crd = crd.DeepCopy()
 			for _, change := range changes {
 				change(crd)
 			}

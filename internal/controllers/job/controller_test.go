@@ -7,12 +7,12 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
@@ -24,7 +24,7 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	def := &j.Spec.TaskGroups[0]
 	first := groupName(j, "a", nil)
 	second := groupName(j, "a", map[string]bool{first: true})
-	api := fake.NewClientBuilder().WithScheme(scheme)
+	api := fakeapi.NewBuilder(scheme)
 	for _, name := range []string{first, second} {
 		g := newGroup(j, def, name)
 		g.OwnerReferences = nil

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -22,6 +21,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // Robots report all the time, and each report gives their Job a version that the cache
@@ -32,7 +32,7 @@ func TestController_CancelsRobotJobWithStaleCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := &robotv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "f-a", UID: "u"}}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(j).Build()
+	api := fakeapi.NewBuilder(scheme).WithObjects(j).Build()
 	var behind robotv1.Job
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), &behind); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestController_RecordsEventAfterLastRetry(t *testing.T) {
 	f.Spec = steps(after("a"))
 	template := &flowv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	creates := 0
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(f, template).WithStatusSubresource(f).
+	api := fakeapi.NewBuilder(scheme).WithObjects(f, template).WithStatusSubresource(f).
 		WithIndex(&batchv1.Job{}, fieldOwner, indexFlowUID).WithIndex(&robotv1.Job{}, fieldOwner, indexFlowUID).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 			creates++

@@ -8,8 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func ownedPod(name string, owner types.UID) *corev1.Pod {
@@ -19,7 +21,7 @@ func ownedPod(name string, owner types.UID) *corev1.Pod {
 }
 
 func TestReadExisting(t *testing.T) {
-	live := fake.NewClientBuilder().WithObjects(ownedPod("ours", "1"), ownedPod("other", "2")).Build()
+	live := fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(ownedPod("ours", "1"), ownedPod("other", "2")).Build()
 	owner := &metav1.ObjectMeta{Namespace: "ns", Name: "f", UID: "1"}
 	for name, want := range map[string]bool{"ours": true, "other": false} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}

@@ -6,8 +6,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestPeerOperator_YieldUntil(t *testing.T) {
@@ -27,7 +29,7 @@ func TestPeerOperator_YieldUntil(t *testing.T) {
 			renewed := metav1.NewMicroTime(now.Add(-c.renewed))
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "somewhere", Name: c.lease},
 				Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(c.holder), RenewTime: &renewed}}
-			r := PeerOperator{LeaseName: "peer", LeaseReader: fake.NewClientBuilder().WithObjects(lease).Build()}
+			r := PeerOperator{LeaseName: "peer", LeaseReader: fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(lease).Build()}
 			until, err := r.YieldUntil(t.Context(), now)
 			if err != nil {
 				t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestExpectations_UpdateStatus(t *testing.T) {
@@ -38,7 +38,7 @@ func TestExpectations_UpdateStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: types.UID("u")}}
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(j).WithStatusSubresource(j).
+			api := fakeapi.NewBuilder(scheme).WithObjects(j).WithStatusSubresource(j).
 				WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 					if c.fails != nil {
 						return c.fails

@@ -11,15 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // A failed deletion is recorded in one event, whose reason distinguishes a Pod, a group and a
@@ -40,7 +41,7 @@ func TestApplyActions_RecordsFailedDeletion(t *testing.T) {
 		{"a head that has ended", func(*rayv1.RayCluster) {}, []*corev1.Pod{head(failed), worker}, ReasonFailedDeleteHead, rayv1.ReasonFailedDeleteHeadPod},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			api := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			api := interceptor.NewClient(fakeapi.NewBuilder(clientgoscheme.Scheme).Build(), interceptor.Funcs{
 				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
 					return fmt.Errorf("rejected by a webhook")
 				},
@@ -102,7 +103,7 @@ func TestReconcile_ReportsFailedWrite(t *testing.T) {
 			if c.change != nil {
 				c.change(cluster)
 			}
-			api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(cluster).WithStatusSubresource(cluster).
+			api := fakeapi.NewBuilder(testScheme(t)).WithObjects(cluster).WithStatusSubresource(cluster).
 				WithIndex(&corev1.Pod{}, indexPods, byCluster).WithIndex(&networkingv1.NetworkPolicy{}, indexPolicies, byCluster).WithInterceptorFuncs(interceptor.Funcs{
 				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 					return fmt.Errorf("metadata.annotations: Too long: may not be more than 262144 bytes")

@@ -9,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // Groups that are renamed again and again do not fill the memory.
 func TestObserveCluster_ForgetsRemovedGroups(t *testing.T) {
 	cluster := testCluster(testGroup("g", 1, 1))
-	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(cluster, pod("a", "g", 0), pod("b", "renamed", 0)).
+	api := fakeapi.NewBuilder(testScheme(t)).WithObjects(cluster, pod("a", "g", 0), pod("b", "renamed", 0)).
 		WithIndex(&corev1.Pod{}, indexPods, byCluster).WithIndex(&networkingv1.NetworkPolicy{}, indexPolicies, byCluster).Build()
 	k := newTestController(api, func() time.Time { return t0 })
 	k.updateMemory(cluster, func(m *memory) {

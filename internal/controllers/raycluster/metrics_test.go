@@ -7,16 +7,16 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // The time until a cluster was provisioned has fractions of a second, although the status has none.
 func TestRecordMetrics_FractionsOfSecond(t *testing.T) {
 	cluster := testCluster()
 	cluster.Name = "fractions"
-	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(cluster).WithStatusSubresource(cluster).Build()
+	api := fakeapi.NewBuilder(testScheme(t)).WithObjects(cluster).WithStatusSubresource(cluster).Build()
 	c := newTestController(api, func() time.Time { return t0.Add(2500 * time.Millisecond) })
 	status := cluster.Status.DeepCopy()
 	status.Conditions = []metav1.Condition{{

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // The cost of a reconcile must not depend on the number of other clusters.
@@ -38,7 +38,7 @@ func TestObserveCluster_ListsOnlyItsPods(t *testing.T) {
 		}
 	}
 	lists, read := 0, 0
-	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	reader := fakeapi.NewBuilder(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, indexPods, byCluster).
 		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/go-logr/logr"
@@ -28,6 +28,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // pod returns a Pod of testCluster, changed by f.
@@ -420,7 +421,7 @@ func TestPlan_EqualNamesOfTwoSlots(t *testing.T) {
 func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
 	const taken = 3
 	var tried atomic.Int32
-	api := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+	api := interceptor.NewClient(fakeapi.NewBuilder(clientgoscheme.Scheme).Build(), interceptor.Funcs{
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 			if tried.Add(1) > taken {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", fmt.Errorf("exceeded quota"))

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func testScheme(t *testing.T) *runtime.Scheme {
@@ -54,7 +54,7 @@ func TestIsCacheCurrent_AfterTakeover(t *testing.T) {
 	cluster := testCluster(testGroup("g", 1, 1)) // created at t0
 	unseen := pod("unseen", "g", 0)
 	unseen.OwnerReferences = nil
-	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, unseen).Build()
+	live := fakeapi.NewBuilder(scheme).WithObjects(cluster, unseen).Build()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ray", Name: KubeRayLease}}
 	lease.Spec.HolderIdentity = ptr.To("kuberay")
 	for _, c := range []struct {
@@ -75,7 +75,7 @@ func TestIsCacheCurrent_AfterTakeover(t *testing.T) {
 			if c.kubeRay != 0 {
 				now = t0.Add(c.kubeRay)
 				lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
-				k.peer.LeaseReader = fake.NewClientBuilder().WithScheme(scheme).WithObjects(lease).Build()
+				k.peer.LeaseReader = fakeapi.NewBuilder(scheme).WithObjects(lease).Build()
 				k.mustYield(t, true)
 				now = now.Add(time.Hour)
 				k.mustYield(t, false)

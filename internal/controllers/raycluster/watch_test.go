@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // The deletion of a node requeues the clusters with Pods on it, and no others.
@@ -22,7 +22,7 @@ func TestOnNode_RequeuesClustersOfDeletedNode(t *testing.T) {
 		p.Labels[rayv1.LabelCluster], p.Spec.NodeName = cluster, node
 		return p
 	}
-	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithIndex(&corev1.Pod{}, indexNodes, byNode).
+	api := fakeapi.NewBuilder(testScheme(t)).WithIndex(&corev1.Pod{}, indexNodes, byNode).
 		WithObjects(on("a", "first", "gone"), on("b", "first", "gone"), on("c", "second", "gone"), on("d", "third", "node"), on("e", "third", "")).Build()
 	c := newTestController(api, time.Now)
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,6 +23,7 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 const hall = "hall"
@@ -70,7 +70,7 @@ func newController(t *testing.T, annotations map[string]string, objects ...clien
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hall, Annotations: annotations}}
 	recorder := events.NewFakeRecorder(16)
 	return &Controller{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, ns)...).Build(),
+		Client: fakeapi.NewBuilder(scheme).WithObjects(append(objects, ns)...).Build(),
 		Now:    func() time.Time { return noon }, Recorder: recorder, Limits: Limits{Age: time.Hour, Count: 1000},
 		Jobs: true, Flows: true, VCJobs: true,
 	}, recorder

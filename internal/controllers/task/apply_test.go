@@ -8,11 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 func TestApplyActions_LosesToConcurrentCancel(t *testing.T) {
@@ -58,6 +58,6 @@ func newStoringController(t *testing.T, task *v1alpha1.Task) *Controller {
 		t.Fatal(err)
 	}
 	now := func() time.Time { return noon }
-	store := fake.NewClientBuilder().WithScheme(scheme).WithObjects(task).WithStatusSubresource(task).Build()
+	store := fakeapi.NewBuilder(scheme).WithObjects(task).WithStatusSubresource(task).Build()
 	return &Controller{Client: store, Now: now, expect: kit.NewExpectations(now, logr.Discard())}
 }

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/scheduler"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // controls returns a reference to an owner of this kind.
@@ -166,7 +166,7 @@ func newController(t *testing.T, objects ...client.Object) *Controller {
 	}
 	now := func() time.Time { return noon }
 	return &Controller{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).
+		Client: fakeapi.NewBuilder(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).
 			WithIndex(&v1alpha1.Robot{}, indexName, func(o client.Object) []string { return []string{o.GetName()} }).Build(),
 		Now: now, Scheduler: scheduler.New(now, logr.Discard()),
 		expect: kit.NewExpectations(now, logr.Discard()), explain: rate.NewLimiter(explanationsPerSecond, explanationsPerSecond),

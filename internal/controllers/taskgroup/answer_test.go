@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // inChange is a job that is in this state since its fourth change.
@@ -105,7 +105,7 @@ func newReader(t *testing.T, objects ...client.Object) client.Client {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	return fakeapi.NewBuilder(scheme).WithObjects(objects...).Build()
 }
 
 func TestGroupTasks_CountsTasksThatMayStart(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,6 +22,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // noRobots is a Binder that finds none.
@@ -47,7 +47,7 @@ func TestController_RetriesDeniedCreateWithBackoff(t *testing.T) {
 	g := newInput(2).Group
 	g.Spec.JobName = "j"
 	g.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.GroupVersion.WithKind("Job"))}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(j, g).WithStatusSubresource(g).WithInterceptorFuncs(interceptor.Funcs{
+	api := fakeapi.NewBuilder(scheme).WithObjects(j, g).WithStatusSubresource(g).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			creates++
 			if denies != nil {

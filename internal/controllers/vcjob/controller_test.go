@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -30,6 +29,7 @@ import (
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // bench is an API server in memory that fails one write, before or after it is done. The
@@ -64,7 +64,7 @@ var errCrashed = errors.New("the controller crashed")
 func newBench(t *testing.T, failAt int, done bool, objects ...client.Object) *bench {
 	t.Helper()
 	b := &bench{T: t, failAt: failAt, done: done, made: map[string]int{}}
-	b.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&batchv1.Job{}, &corev1.Pod{}).
+	b.WithWatch = fakeapi.NewBuilder(scheme).WithObjects(objects...).WithStatusSubresource(&batchv1.Job{}, &corev1.Pod{}).
 		WithIndex(&corev1.Pod{}, indexPods, kit.ControllerUIDs("Job")).WithIndex(&busv1.Command{}, indexCommands, targetJobNames).Build()
 	b.start()
 	return b

@@ -13,11 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // memory is an archive of actions.
@@ -38,7 +39,7 @@ var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
 func newActionHandler(m *memory) *actionHandler {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "nu"}}
-	return &actionHandler{archive: m, namespaces: fake.NewClientBuilder().WithObjects(ns).Build(), now: func() time.Time { return noon }, log: logr.Discard()}
+	return &actionHandler{archive: m, namespaces: fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(ns).Build(), now: func() time.Time { return noon }, log: logr.Discard()}
 }
 
 func newRequest(operation admissionapi.Operation, group, resource, before, after string) admission.Request {

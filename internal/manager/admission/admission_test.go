@@ -26,12 +26,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // clock is a clock that the test advances.
@@ -111,7 +111,7 @@ func inCluster(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrations...).Build()
+	return fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(registrations...).Build()
 }
 
 func TestServer_ReplicasShareAndRenewCertificate(t *testing.T) {
@@ -157,7 +157,7 @@ func TestServer_CreatesAndRemovesRegistrationByURL(t *testing.T) {
 		want        admissionv1.FailurePolicyType
 	}{{false, admissionv1.Fail}, {true, admissionv1.Ignore}} {
 		t.Run(string(c.want), func(t *testing.T) {
-			cluster := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+			cluster := fakeapi.NewBuilder(clientgoscheme.Scheme).Build()
 			address, stop := run(t, cluster, Config{URL: "https://", Unreachable: c.unreachable})
 			testkit.EventuallyNoError(t, 10*time.Second, "it is registered and trusted", func() error {
 				_, err := ask(t, cluster, time.Now, address, "127.0.0.1")
@@ -183,7 +183,7 @@ func TestServer_ReadyOnceAPIServerCallsIt(t *testing.T) {
 	}
 	s := &server{cfg: Config{URL: "https://127.0.0.1:1"}.withDefaults(), log: testr.New(t)}
 	tries := []error{nil, errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`), errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`)}
-	s.client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+	s.client = fakeapi.NewBuilder(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if _, ok := o.(*flowv1.JobFlow); !ok {
 				return c.Create(ctx, o, opts...)
@@ -204,7 +204,7 @@ func TestServer_ReadyOnceAPIServerCallsIt(t *testing.T) {
 
 func TestServer_ExplainsMissingRegistration(t *testing.T) {
 	s := &server{cfg: Config{}.withDefaults(), log: testr.New(t)}
-	s.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	s.client = fakeapi.NewBuilder(clientgoscheme.Scheme).Build()
 	s.live = s.client
 	if err := s.renewCertificate(t.Context()); err == nil || !strings.Contains(err.Error(), "apply config/webhook") {
 		t.Error(err)

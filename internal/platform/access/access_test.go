@@ -23,8 +23,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // authority issues certificates.
@@ -83,7 +84,7 @@ func newCluster(a *authority) *cluster {
 	ca := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: caNamespace, Name: caConfigMap}, Data: map[string]string{
 		caKey: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})),
 	}}
-	c.Client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(ca).WithInterceptorFuncs(interceptor.Funcs{Create: c.create}).Build()
+	c.Client = fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(ca).WithInterceptorFuncs(interceptor.Funcs{Create: c.create}).Build()
 	return c
 }
 

@@ -8,7 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -56,7 +57,7 @@ func TestTracker_IsAMetric(t *testing.T) {
 }
 
 func TestPublish_ReplacesEarlierCertificates(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	c := fakeapi.NewBuilder(clientgoscheme.Scheme).Build()
 	for _, lifetime := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
 		var tracker Tracker
 		tracker.Set("apiserver", certificate(lifetime))

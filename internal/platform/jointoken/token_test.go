@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -27,7 +28,7 @@ func bench(t *testing.T, rights Token) (*Store, string) {
 		t.Fatal(err)
 	}
 	token, text := NewToken(rights)
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(token.ToSecret("k8s4r-system")).
+	c := fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(token.ToSecret("k8s4r-system")).
 		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
 	return &Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: func() time.Time { return noon }}, text
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
@@ -370,7 +371,7 @@ func TestSweepRobots_QueuesUnwrittenHeartbeat(t *testing.T) {
 func newSweepingGateway(t *testing.T, r *robotv1.Robot) *Gateway {
 	t.Helper()
 	g, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true},
-		Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
+		Cluster{Client: fakeapi.NewBuilder(clientgoscheme.Scheme).Build()}, nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // restoringGateway is a gateway after a restore. The test controls the time, and what the robots send.
@@ -31,7 +31,7 @@ func newRestoringGateway(t *testing.T, robots []string, tasks ...*robotv1.Task) 
 	t.Helper()
 	r := &restoringGateway{t: t, at: clock, lists: map[string]wire.TaskList{}}
 	gate := restore.ClosedGate(1, func(_ int32, s restore.Summary) error { r.found = s; return nil })
-	api := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&robotv1.Task{})
+	api := fakeapi.NewBuilder(scheme(t)).WithStatusSubresource(&robotv1.Task{})
 	for _, task := range tasks {
 		api = api.WithObjects(task)
 	}

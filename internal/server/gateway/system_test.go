@@ -22,13 +22,13 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/server/logstore"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 const (
@@ -126,7 +126,7 @@ func startTuned(t *testing.T, cfg Config, tune func(*Gateway), objects ...client
 		t.Fatal(err)
 	}
 	s.logs = files
-	s.api = fake.NewClientBuilder().WithScheme(scheme(t)).
+	s.api = fakeapi.NewBuilder(scheme(t)).
 		WithStatusSubresource(&robotv1.Task{}, &robotv1.Robot{}).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus, Get: s.read, Update: refuseTaskUpdate}).Build()
 	s.startBroker("127.0.0.1:0")

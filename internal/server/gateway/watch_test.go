@@ -8,12 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // standing returns informers of an idle cluster at a resource version, with one older Task.
@@ -40,7 +41,7 @@ func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...ca
 // A Task that was deleted while no server ran leaves no object with its resource version. A list
 // with a lower epoch would not stop it on its robot.
 func TestWatchObjects_RecordsHighestVersion(t *testing.T) {
-	b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1"}, Cluster{Client: fake.NewClientBuilder().Build(), Informers: standing{"500"}}, nil, logr.Discard())
+	b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1"}, Cluster{Client: fakeapi.NewBuilder(clientgoscheme.Scheme).Build(), Informers: standing{"500"}}, nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/platform/access"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // fakeGate lets admin list everything, and tenant list jobs in namespace mine.
@@ -62,7 +63,7 @@ func newServer(t *testing.T) string {
 	}
 	mine := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine", UID: types.UID("n2")}}
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: types.UID("n3")}}
-	h := &Handler{Gate: fakeGate{}, Archive: store, Namespaces: fake.NewClientBuilder().WithObjects(mine, other).Build(), Log: logr.Discard()}
+	h := &Handler{Gate: fakeGate{}, Archive: store, Namespaces: fakeapi.NewBuilder(clientgoscheme.Scheme).WithObjects(mine, other).Build(), Log: logr.Discard()}
 	mux := http.NewServeMux()
 	h.Register(mux)
 	s := httptest.NewServer(mux)
@@ -159,7 +160,7 @@ func TestActions_ContinuesInPages(t *testing.T) {
 }
 
 func TestActions_WithoutAnArchive(t *testing.T) {
-	h := &Handler{Gate: fakeGate{}, Namespaces: fake.NewClientBuilder().Build(), Log: logr.Discard()}
+	h := &Handler{Gate: fakeGate{}, Namespaces: fakeapi.NewBuilder(clientgoscheme.Scheme).Build(), Log: logr.Discard()}
 	mux := http.NewServeMux()
 	h.Register(mux)
 	s := httptest.NewServer(mux)

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/platform/connlimit"
@@ -31,6 +30,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/internal/server/ca"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // bench is a server with a token for namespace hall.
@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 		}
 	}
 	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).
+	c := fakeapi.NewBuilder(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).
 		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
 	b := &bench{t: t, now: time.Now(), caDir: t.TempDir()}
 	auth, err := ca.OpenManaged(b.caDir, ca.DefaultLifetime)

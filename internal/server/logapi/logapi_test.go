@@ -16,13 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/access"
 	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 	"k8s4r.io/k8s4r/internal/server/logstore"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 // open accepts every user name, except in namespace secret.
@@ -62,7 +62,7 @@ func newBench(t *testing.T) *bench {
 	}
 	task := &robotv1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "t1", UID: "uid-1"}}
 	b := &bench{t: t, store: store, notifier: &Notifier{}, at: time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC), sent: map[int32]int64{},
-		tasks: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(task).WithObjects(task).Build()}
+		tasks: fakeapi.NewBuilder(scheme).WithStatusSubresource(task).WithObjects(task).Build()}
 	h := &Handler{Gate: fakeGate{}, Tasks: b.tasks, Store: store, Notifier: b.notifier, Log: logr.Discard()}
 	s := httptest.NewServer(h.Routes())
 	t.Cleanup(s.Close)

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/server/ca"
+	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
 )
 
 const day = 24 * time.Hour
@@ -45,7 +45,7 @@ func startWriter(t *testing.T, robots ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	w := &Writer{
-		File: b.file, Authority: b.authority, Robots: fake.NewClientBuilder().WithScheme(scheme).WithObjects(robots...).Build(),
+		File: b.file, Authority: b.authority, Robots: fakeapi.NewBuilder(scheme).WithObjects(robots...).Build(),
 		Informers: &informertest.FakeInformers{Scheme: scheme}, Log: logr.Discard(),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
