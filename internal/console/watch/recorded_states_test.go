@@ -3,7 +3,6 @@ package watch
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,23 +104,5 @@ func TestPastStates_ReturnsRecordedStates(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-	}
-}
-
-// A change that is published late has the time that the API server recorded.
-func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
-	now := minute(30).Time
-	o := task("t", "")
-	if at := writtenAt(o, now); !at.Equal(now) {
-		t.Errorf("without a time of the API server: %s", at)
-	}
-	o.CreationTimestamp = *sharp(1)
-	o.ManagedFields = []metav1.ManagedFieldsEntry{{Time: sharp(20)}, {}, {Time: sharp(10)}}
-	if at := writtenAt(o, now); !at.Equal(sharp(20).Time) {
-		t.Errorf("written at minute 20: %s", at)
-	}
-	o.ManagedFields[0].Time = &metav1.Time{Time: now.Add(-time.Second)}
-	if at := writtenAt(o, now); !at.Equal(now) {
-		t.Errorf("written just now: %s", at)
 	}
 }

@@ -79,12 +79,12 @@ func (s *source) Add(o any) error { return s.Update(o) }
 
 // Update implements cache.ReflectorStore.
 func (s *source) Update(o any) error {
-	item, at, err := s.newItem(o)
+	item, tracked, err := s.newItem(o)
 	if err != nil {
 		return err
 	}
 	old, item := s.putItem(item)
-	s.store.coalescer.publishOrHold(diffEvents(old, item, at)...)
+	s.store.coalescer.publishOrHold(diffEvents(old, item, writtenAt(tracked, old, item.Object, s.store.now()))...)
 	return nil
 }
 
@@ -156,16 +156,17 @@ func (s *source) diffList(fresh []*Item, at uint64) []Event {
 	return out
 }
 
-// newItem returns an item without managedFields, and the time of its last write.
+// newItem returns an item without managedFields, and the time of its last write according to these.
+// The time is zero if the API server does not track the object's fields.
 func (s *source) newItem(o any) (*Item, time.Time, error) {
 	object, ok := o.(client.Object)
 	if !ok {
 		return nil, time.Time{}, fmt.Errorf("%T is not an object of %s", o, s.kind)
 	}
-	at := writtenAt(object, s.store.now())
+	tracked := latestTime(object.GetManagedFields())
 	object.SetManagedFields(nil)
 	s.store.recordVersion(objectVersion(object))
-	return &Item{Row: row.Describe(object), Object: object}, at, nil
+	return &Item{Row: row.Describe(object), Object: object}, tracked, nil
 }
 
 // putItem stores an item, with the fields inherited from its job, and returns the previous item.
@@ -270,22 +271,4 @@ func controllerUID(o client.Object) types.UID {
 		return by.UID
 	}
 	return ""
-}
-
-// recent is the age below which a change is reported with the current time: timestamps of the API
-// server have whole seconds and come from another clock.
-const recent = 3 * time.Second
-
-// writtenAt returns the time of the last write, or now if that is recent or unknown.
-func writtenAt(o client.Object, now time.Time) time.Time {
-	last := o.GetCreationTimestamp().Time
-	for _, f := range o.GetManagedFields() {
-		if f.Time != nil && f.Time.After(last) {
-			last = f.Time.Time
-		}
-	}
-	if last.IsZero() || now.Sub(last) < recent {
-		return now
-	}
-	return last
 }

@@ -61,6 +61,7 @@ func apiServerArgs(etcd string, c credentials) []string {
 // these would stop the server before its clients.
 func runAPIServer(ctx context.Context, l net.Listener, args []string) error {
 	o := options.NewServerRunOptions()
+	addFieldTracking(o.Admission.GenericAdmission)
 	if err := parseFlags(o.Flags(), args); err != nil {
 		return err
 	}

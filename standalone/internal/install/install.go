@@ -21,7 +21,7 @@ import (
 
 // order is the order of the installation. The workloads in deploy/ are left out, because the
 // program that uses this package runs them itself.
-var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webhook/rbac.yaml", "admission/*.yaml", "defaults/*.yaml"}
+var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "webhook/rbac.yaml", "admission/*.yaml", "defaults/vcjobs.yaml"}
 
 // Manifests is a component.Component that installs manifests when it starts. It is ready once the
 // API server serves the new kinds. Stop does not remove them.
@@ -100,6 +100,9 @@ func (m *Manifests) apply(ctx context.Context, o *unstructured.Unstructured) err
 	}
 	return nil
 }
+
+// FieldTracking is the pattern of the policy that the API server of this process does not need.
+const FieldTracking = "defaults/fieldtracking.yaml"
 
 // isOptional reports whether everything works without an object whose kind an older API server does
 // not serve.

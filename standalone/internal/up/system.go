@@ -131,7 +131,7 @@ func (s *system) addCluster() error {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	s.kubeconfig, s.client = path, client
-	s.group.Add("definitions", install.New(config.FS, client, s.warnUnchanged))
+	s.group.Add("definitions", install.New(config.FS, client, s.warnUnchanged, install.FieldTracking))
 	return nil
 }
 
