@@ -7,6 +7,9 @@
 // kinds of Job less whatever fills or demands a field, so that what a user has not set stays unset.
 // And the quantities and ports of Pods are only what can be parsed; those of our own kinds have rules
 // with sentences of their own.
+//
+// The rules of Tasks and TaskGroups become admission policies, which cost nothing at a write of the
+// status.
 package main
 
 import (
@@ -72,7 +75,7 @@ func finish() error {
 			return err
 		}
 	}
-	return nil
+	return moveRules()
 }
 
 // object is a part of a CRD.

@@ -153,6 +153,24 @@ func StartAPIServer(t testing.TB) *rest.Config {
 	return StartUp(t, controlPlaneOnly...).RESTConfig()
 }
 
+// KubeconfigOf returns the path of a kubeconfig whose requests are those of a service account in
+// k8s4r-system. Admission treats what the manager writes by the name of its account.
+func (u *Up) KubeconfigOf(account string) string {
+	u.t.Helper()
+	c, err := clientcmd.LoadFromFile(u.Kubeconfig)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for _, user := range c.AuthInfos {
+		user.Impersonate = "system:serviceaccount:k8s4r-system:" + account
+	}
+	path := filepath.Join(u.DataDir, account+".kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		u.t.Fatal(err)
+	}
+	return path
+}
+
 // controlPlaneOnly are flags of a system without the programs of K8s4r.
 var controlPlaneOnly = []string{"--without", "manager,server,broker,robots,node,console"}
 

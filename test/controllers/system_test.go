@@ -136,7 +136,8 @@ func start(t testing.TB, cfg manager.Config) *system {
 }
 
 // manage starts a manager. After stop it restarts the manager. It acts as a service account that has
-// the roles of its controllers and no others.
+// the roles of its controllers and no others. One that creates Tasks acts as k8s4r-manager, by whose
+// name admission knows that they are from a Job.
 func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
 	skip := true
@@ -145,7 +146,11 @@ func (s *system) manage(cfg manager.Config) {
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	}
 	opts.Controller.SkipNameValidation = &skip
-	mgr, err := ctrl.NewManager(s.managerConfig(cfg), opts)
+	config := s.managerConfig(cfg)
+	if slices.Contains(manager.RolesOf(cfg.Controllers), manager.CommonRole+"-robots") {
+		config.Impersonate.UserName = "system:serviceaccount:k8s4r-system:k8s4r-manager"
+	}
+	mgr, err := ctrl.NewManager(config, opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}

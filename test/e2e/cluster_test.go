@@ -176,8 +176,9 @@ func run(t *testing.T, name string, args ...string) *program {
 // are for both.
 func runControl(t *testing.T, s *system, broker []string, args ...string) []*program {
 	t.Helper()
-	common := append([]string{"--kubeconfig", s.Kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, args...)
-	return []*program{run(t, "k8s4r-manager", common...), run(t, "k8s4r-server", slices.Concat(common, broker, []string{"--log-dir="})...)}
+	common := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, args...)
+	manager := append([]string{"--kubeconfig", s.KubeconfigOf("k8s4r-manager")}, common...)
+	return []*program{run(t, "k8s4r-manager", manager...), run(t, "k8s4r-server", slices.Concat([]string{"--kubeconfig", s.Kubeconfig}, common, broker, []string{"--log-dir="})...)}
 }
 
 // leads reports whether the program has been elected leader since it started.

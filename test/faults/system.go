@@ -31,14 +31,14 @@ func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(*tes
 	broker := testkit.NewSecureMosquitto(t)
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
 	s := &system{Client: testkit.NewClient(t, up.RESTConfig()), t: t, broker: broker}
-	common := []string{"--kubeconfig", up.Kubeconfig, "--leader-elect=false", "--metrics-bind-address", "0",
+	common := []string{"--leader-elect=false", "--metrics-bind-address", "0",
 		"--health-probe-bind-address", "0", "--offline-after", offlineAfter.String()}
 	addr := broker.Addr
 	if serverProxy != nil {
 		addr = serverProxy(broker)
 	}
-	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager")}, common...)...)
-	s.server = testkit.NewProcess(t, slices.Concat([]string{testkit.BinaryPath(t, "k8s4r-server"), "--log-dir", t.TempDir()}, broker.ServerFlags(addr), common)...)
+	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager")}, common...)...)
+	s.server = testkit.NewProcess(t, slices.Concat([]string{testkit.BinaryPath(t, "k8s4r-server"), "--kubeconfig", up.Kubeconfig, "--log-dir", t.TempDir()}, broker.ServerFlags(addr), common)...)
 	s.manager.Start()
 	s.server.Start()
 	return s

@@ -17,7 +17,7 @@ func startManager(t testing.TB, up *testkit.Up) *testkit.Process {
 	if err := c.Create(context.Background(), ns); err != nil {
 		t.Fatal(err)
 	}
-	p := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
+	p := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager"), "--leader-elect=false",
 		"--controllers=jobflow,jobtemplate", "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	p.Start()
 	return p
