@@ -14,16 +14,27 @@ import (
 // CPU returns the CPU time of the running process.
 func (p *Process) CPU() time.Duration {
 	p.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	return readCPU(p.t, p.PID())
+}
+
+// CPU returns the CPU time of the process.
+func (u *Up) CPU() time.Duration {
+	u.t.Helper()
+	return readCPU(u.t, u.PID())
+}
+
+func readCPU(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	// The fields after the name, which may have blanks: state is the third of all,
 	// utime the 14th and stime the 15th, in hundredths of a second.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	var user, system int64
 	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return time.Duration(user+system) * 10 * time.Millisecond
 }

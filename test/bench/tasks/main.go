@@ -1,6 +1,7 @@
 // The program bench/tasks measures the throughput of tasks in the whole system: a real API server, a
-// real broker, and simulated robots that use MQTT. It also measures, on the same API server in the
-// same run, the raw rate of the writes that a task costs.
+// real broker, and simulated robots that use MQTT. It also measures, in the same run, the raw rate of
+// the writes that a task costs, of our kind and of one without a schema, on an API server without
+// controllers.
 package main
 
 import (
@@ -29,6 +30,7 @@ var (
 	duration   = flag.Duration("task-duration", 200*time.Millisecond, "how long a simulated task runs")
 	rawObjects = flag.Int("raw-objects", 1500, "objects to write for the raw rate, before and after")
 	latencies  = flag.Int("latency-tasks", 100, "tasks to run one at a time on a real robot")
+	onlyRaw    = flag.Bool("only-raw", false, "measure only the raw rate")
 )
 
 // sizes are the numbers of tasks in one Job.
@@ -47,46 +49,55 @@ type result struct {
 	TasksPerS2000  float64 `json:"tasks_per_s_2000"`
 	TasksPerS10000 float64 `json:"tasks_per_s_10000"`
 	RawPerS        float64 `json:"raw_per_s"`
+	RawPlainPerS   float64 `json:"raw_plain_per_s"`
 	Ratio          float64 `json:"ratio"`
 	WritesPerTask  float64 `json:"writes_per_task"`
+	CPUMsPerTask   float64 `json:"cpu_ms_per_task"`
 	StartP50Ms     float64 `json:"start_p50_ms"`
 	StartP99Ms     float64 `json:"start_p99_ms"`
 }
 
 func runBenchmark(t testing.TB) {
+	before := measureRaw(t, *rawObjects)
+	if *onlyRaw {
+		before.print("raw")
+		json.NewEncoder(os.Stdout).Encode(before)
+		return
+	}
 	up := testkit.StartUp(t, "--robots", "1")
 	cfg := up.RESTConfig()
 	c := testkit.NewClient(t, cfg)
 	awaitOnline(t, c, 1)
-
-	before := rawRate(t, cfg, *rawObjects)
 	p50, p99 := startLatency(t, c)
 	startFleet(t, c, up.MQTTSURL)
 
-	rates, writes := make([]float64, len(sizes)), make([]float64, len(sizes))
+	rates, writes, cpu := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
 	for i := range sizes {
 		sizes[i] /= int32(*divisor)
 	}
 	for i, n := range sizes {
-		had := writeCount(t, cfg)
+		had, began := writeCount(t, cfg), up.CPU()
 		rates[i] = runJob(t, c, n)
+		cpu[i] = (up.CPU() - began).Seconds() * 1000 / float64(n)
 		writes[i] = (writeCount(t, cfg) - had) / float64(n)
 	}
-	after := rawRate(t, cfg, *rawObjects)
-	raw := (before + after) / 2
+	up.Stop()
+	after := measureRaw(t, *rawObjects)
+	raw, plain := (before.TaskPerS+after.TaskPerS)/2, (before.PlainPerS+after.PlainPerS)/2
 
-	fmt.Printf("raw rate of one create and three status writes: %.0f/s before, %.0f/s after\n", before, after)
+	before.print("before")
+	after.print("after")
 	fmt.Printf("submission to process start on an idle robot: p50 %.1f ms, p99 %.1f ms\n\n", p50, p99)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "tasks\ttasks/s\tof raw\twrites/task\t")
+	fmt.Fprintln(w, "tasks\ttasks/s\tof raw\twrites/task\tCPU ms/task\t")
 	for i, n := range sizes {
-		fmt.Fprintf(w, "%d\t%.0f\t%.0f%%\t%.2f\t\n", n, rates[i], 100*rates[i]/raw, writes[i])
+		fmt.Fprintf(w, "%d\t%.0f\t%.0f%%\t%.2f\t%.1f\t\n", n, rates[i], 100*rates[i]/raw, writes[i], cpu[i])
 	}
 	w.Flush()
 	fmt.Println()
 	json.NewEncoder(os.Stdout).Encode(result{
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
-		RawPerS: raw, Ratio: rates[2] / raw, WritesPerTask: writes[2], StartP50Ms: p50, StartP99Ms: p99,
+		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: writes[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
 	})
 }
 
