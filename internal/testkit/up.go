@@ -41,6 +41,8 @@ type Up struct {
 	// MetricsURL serves the metrics of manager and server. It is empty unless
 	// --metrics-address is set.
 	MetricsURL string `json:"metricsURL"`
+	// ProfileURL serves the profiles of the process. It is empty unless --profile is set.
+	ProfileURL string `json:"profileURL"`
 	// ConsoleURL is the URL of the console. It does not change at a restart.
 	ConsoleURL string `json:"consoleURL"`
 

@@ -71,6 +71,7 @@ type options struct {
 	robotCA             time.Duration
 	clusterCertificates time.Duration
 	metricsAddress      string // if empty, no metrics
+	profile             bool
 	tracing             tracing.Config
 	logsAddress         string
 	webhookAddress      string
@@ -106,6 +107,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.clusterCertificates, "cluster-certificate-duration", controlplane.DefaultLifetime, "how long the certificates of the API server and its clients are valid; they are renewed when a third of that time is left")
 	f.StringVar(&o.mqttURL, "mqtt-url", "", "URL of an MQTT broker to use instead of the embedded one (mqtts://host:port); a broker without TLS must be on this machine, unless --allow-plaintext-broker is set")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 selects a free port; empty: none")
+	f.BoolVar(&o.profile, "profile", false, "serve the profiles of Go's runtime to the user of this process, on a free port of 127.0.0.1")
 	o.tracing.AddFlags(f)
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the log API and the join API; port 0 selects a free port; empty: 127.0.0.1:0, or :8443 with --advertise-address")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address of the admission webhook that validates workflows; port 0 selects a free port")

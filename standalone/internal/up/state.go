@@ -26,6 +26,7 @@ type State struct {
 	MQTTSURL      string   `json:"mqttsURL"` // for robots with certificates
 	JoinURL       string   `json:"joinURL"`  // where robots join
 	MetricsURL    string   `json:"metricsURL"`
+	ProfileURL    string   `json:"profileURL"` // of pprof
 	ConsoleURL    string   `json:"consoleURL"`
 	ConsoleSocket string   `json:"consoleSocket"` // sends links that sign in at the console
 	Robots        []string `json:"robots"`        // ids

@@ -24,6 +24,7 @@ func printSummary(w io.Writer, s State, ephemeral bool, link string) {
 		{"MQTT with TLS", s.MQTTSURL},
 		{"join API", s.JoinURL},
 		{"metrics", s.MetricsURL},
+		{"profile", s.ProfileURL},
 		{"console", s.ConsoleURL},
 		{"robots", strings.Join(s.Robots, " ")},
 		{"node", s.Node},

@@ -45,6 +45,7 @@ type system struct {
 	registry     *brokerauth.Registry // nil if the broker accepts all clients
 	api          net.Listener         // nil if the cluster is external
 	metrics      net.Listener         // nil if disabled
+	profile      net.Listener         // nil if disabled
 	probes       probes
 	logs         net.Listener  // of the log API; nil without a server
 	webhook      net.Listener  // of admission; nil without a manager
@@ -68,6 +69,7 @@ func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, err
 	if err := s.openPorts(); err != nil {
 		return nil, err
 	}
+	s.addProfile()
 	if err := s.addCluster(); err != nil {
 		return nil, err
 	}
@@ -101,6 +103,9 @@ func (s *system) openPorts() error {
 	}
 	if s.opts.metricsAddress != "" {
 		open(&s.metrics, s.opts.metricsAddress, "metrics-address")
+	}
+	if s.opts.profile {
+		open(&s.profile, "127.0.0.1:0", "profile")
 	}
 	if s.opts.includesPart(partManager) {
 		open(&s.webhook, s.opts.webhookAddress, "webhook-address")
@@ -192,6 +197,7 @@ func (s *system) currentState() State {
 		MQTTSURL:      s.mqttsURL(),
 		JoinURL:       s.joinURL(),
 		MetricsURL:    metricsURL(s.metrics),
+		ProfileURL:    profileURL(s.profile),
 		ConsoleURL:    s.consoleURL(),
 		ConsoleSocket: s.consoleSocket(),
 		Robots:        s.opts.robotIDs(),
