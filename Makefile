@@ -150,6 +150,10 @@ demo: build ## start everything, run examples/ to the end
 bench-tasks: build ## tasks a second from submission to completion, against the raw write rate
 	go run ./test/bench/tasks
 
+.PHONY: bench-memory
+bench-memory: build ## memory of k8s4r up: new, after ten minutes of load, ten minutes later, and of a finished task
+	go run ./test/bench/memory
+
 .PHONY: bench-flow
 bench-flow: build ## flows a second, overhead an edge, writes a step and CPU of the controllers of flows
 	go run ./test/bench/flow

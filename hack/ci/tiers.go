@@ -147,6 +147,7 @@ var nightlyTier = tier{
 			benchmark("flow", "-raw-objects 100 -fan 100"),
 			benchmark("footprint", "-window 30s"),
 			benchmark("hostile", "-robots 19 -rounds 1 -tasks 20 -connections 600 -figures=false"),
+			benchmark("memory", "-robots 2 -load 10s -idle 1s -finished 100"),
 			benchmark("placement", "-cycles 10 -pending 1000"),
 			benchmark("raycluster", "-raw-pods 100 -small 30 -large 60 -wide 50"),
 			benchmark("tasks", "-robots 16 -raw-objects 200 -latency-tasks 10 -divide-sizes-by 20"),
