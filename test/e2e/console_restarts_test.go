@@ -36,7 +36,7 @@ func TestEvents_ResyncAfterConsoleRestarts(t *testing.T) {
 	fast.awaitTold(40)
 	for round := range rounds {
 		s.startWork(round)
-		fast.awaitTold(fast.count() + 50) // less than half of what the work leads to
+		fast.awaitTold(fast.count() + 50) // about half of what the work leads to
 		c.Kill()
 		s.workUnseen(round)
 		c.Start()
