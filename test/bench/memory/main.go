@@ -84,9 +84,10 @@ func rss(up *testkit.Up) float64 { return float64(up.RSS()) / 1e6 }
 func measureNew(t testing.TB) float64 {
 	up := startUp(t, 3)
 	defer up.Stop()
+	c := testkit.NewClient(t, up.RESTConfig())
 	testkit.EventuallyNoError(t, time.Minute, "the robots are online", func() error {
 		var all v1alpha1.RobotList
-		if err := testkit.NewClient(t, up.RESTConfig()).List(context.Background(), &all); err != nil {
+		if err := c.List(context.Background(), &all); err != nil {
 			return err
 		}
 		for i := range all.Items {
