@@ -181,12 +181,17 @@ func printFigures(w io.Writer, figures map[string]any, r *result) {
 // outputTail is how many lines of a failed command are repeated at the end.
 const outputTail = 40
 
-// shell returns a step that runs a bash script in the root of the repository. If the last line of
-// its output is a JSON object, that becomes the figures of the step.
-func shell(name, script string) step {
+// shell returns a step that runs a bash script in the root of the repository, at a low priority. If
+// the last line of its output is a JSON object, that becomes the figures of the step.
+func shell(name, script string) step { return scriptStep(name, script, lowPriorityCommand) }
+
+// promptShell returns a step like shell that gets the processors before the steps beside it.
+func promptShell(name, script string) step { return scriptStep(name, script, command) }
+
+func scriptStep(name, script string, newCommand func(context.Context, string, ...string) *exec.Cmd) step {
 	return step{name, func(ctx context.Context, out io.Writer) outcome {
 		var text bytes.Buffer
-		cmd := command(ctx, "bash", "-euo", "pipefail", "-c", script)
+		cmd := newCommand(ctx, "bash", "-euo", "pipefail", "-c", script)
 		cmd.Stdout = io.MultiWriter(out, &text)
 		cmd.Stderr = cmd.Stdout
 		if err := cmd.Run(); err != nil {
@@ -211,6 +216,11 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	return cmd
+}
+
+// lowPriorityCommand returns a command that waits for the processors while another one needs them.
+func lowPriorityCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return command(ctx, "nice", append([]string{"-n", "10", name}, args...)...)
 }
 
 func jsonObject(line string) json.RawMessage {

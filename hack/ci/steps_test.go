@@ -58,6 +58,15 @@ func TestTier_RepeatsFailuresAtTheEnd(t *testing.T) {
 	}
 }
 
+func TestPromptShell_HasTheHigherPriority(t *testing.T) {
+	const script = `echo "{\"niceness\": $(nice)}"`
+	_, _, last := runSteps(t, stage{lanes: []lane{{shell("usual", script), promptShell("prompt", script)}}})
+	niceness := func(name string) float64 { return last[name].(map[string]any)["niceness"].(float64) }
+	if usual, prompt := niceness("usual"), niceness("prompt"); usual != min(prompt+10, 19) {
+		t.Errorf("niceness %v, prompt %v", usual, prompt)
+	}
+}
+
 func TestPrefixWriter_KeepsLinesWhole(t *testing.T) {
 	var out strings.Builder
 	w := &prefixWriter{to: &out, prefix: "a | "}

@@ -91,7 +91,7 @@ func buildBatch(ctx context.Context, g goTest, batch []testBinary, out io.Writer
 	for _, b := range batch {
 		args = append(args, b.pkg)
 	}
-	cmd := command(ctx, "go", args...)
+	cmd := lowPriorityCommand(ctx, "go", args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.dir, out, out
 	if g.race {
 		cmd.Env = withCgo()
@@ -114,7 +114,7 @@ func (r *processRunner) runTests(ctx context.Context, g goTest, b testBinary, fl
 	if err != nil {
 		return nil, nil, fmt.Errorf("find test2json: %w", err)
 	}
-	cmd := command(ctx, test2json, append([]string{"-t", "-p", b.pkg, b.path}, flags...)...)
+	cmd := lowPriorityCommand(ctx, test2json, append([]string{"-t", "-p", b.pkg, b.path}, flags...)...)
 	cmd.Dir, cmd.Stderr = b.dir, out
 	cmd.Env = append(append(os.Environ(), "PWD="+b.dir), g.env...)
 	stdout, err := cmd.StdoutPipe()
