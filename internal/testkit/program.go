@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // StatusInterrupted is the exit status of RunProgram after SIGINT or SIGTERM.
@@ -15,6 +18,7 @@ const StatusInterrupted = 2
 // RunProgram runs f, which takes a testing.TB, outside of go test, as benchmark programs do. It
 // returns the exit status.
 func RunProgram(f func(t testing.TB)) (status int) {
+	ctrl.SetLogger(klog.Background()) // without one, clients print a stack trace
 	p := &programTB{}
 	defer func() {
 		for i := len(p.cleanups) - 1; i >= 0; i-- {
