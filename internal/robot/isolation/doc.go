@@ -45,8 +45,9 @@
 //
 // # The system call filter
 //
-// It is assembled with golang.org/x/net/bpf. github.com/elastic/go-seccomp-bpf, which builds on
-// that, ends a filter after its first group of calls, so clone3 could not get a different errno
-// than mount, and it lets calls of other architectures return an error instead of killing the
-// process. All other libraries link libseccomp with cgo.
+// It consists of four kinds of instructions, so it needs no assembler: the shim has only the
+// standard library and x/sys. github.com/elastic/go-seccomp-bpf ends a filter after its first group
+// of calls, so clone3 could not get a different errno than mount, and it lets calls of other
+// architectures return an error instead of killing the process. All other libraries link libseccomp
+// with cgo.
 package isolation

@@ -25,11 +25,7 @@ func (f Confinement) forkFiltered(c Command) (pid, pidfd int, err error) {
 		return 0, -1, &SetupError{"cgroup", err}
 	}
 	defer group.Close()
-	prog, err := compileFilter()
-	if err != nil {
-		return 0, -1, &SetupError{"system call filter", err}
-	}
-	e := &childSpec{prog: prog, parent: uintptr(os.Getpid()), number: -1}
+	e := &childSpec{prog: newFilterProgram(), parent: uintptr(os.Getpid()), number: -1}
 	e.birth = cloneArgs{
 		flags: unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group.Fd()),
 	}

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 // hierarchies are the cgroups of this process, as directories.
@@ -28,7 +26,7 @@ func findHierarchies() (hierarchies, error) {
 	if err != nil {
 		return hierarchies{}, err
 	}
-	mounts, err := hostMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	mounts, err := readMounts(processMounts)
 	if err != nil {
 		return hierarchies{}, fmt.Errorf("read the mounts: %w", err)
 	}
@@ -42,27 +40,18 @@ func findHierarchies() (hierarchies, error) {
 	return h, nil
 }
 
-// hostMounts returns the mounts that this process was started with.
-//
-// They are not read from /proc/thread-self as in mountinfo.GetMounts. With that, the process that
-// reaps this one would spin until the kernel has released the state of its last thread, which took
-// half of the time of a start.
-func hostMounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
+// addMount takes over a mount of cgroups; others are ignored.
+func (h *hierarchies) addMount(m mountInfo, own map[string]string) {
+	switch {
+	case m.FSType == "cgroup2" && h.v2 == "":
+		h.v2, h.own = m.Mountpoint, locateGroup(m, own[""])
+	case m.FSType == "cgroup":
+		h.addControllers(m, own)
 	}
-	defer f.Close()
-	return mountinfo.GetMountsFromReader(f, filter)
 }
 
-func (h *hierarchies) addMount(m *mountinfo.Info, own map[string]string) {
-	if m.FSType == "cgroup2" {
-		if h.v2 == "" {
-			h.v2, h.own = m.Mountpoint, locateGroup(m, own[""])
-		}
-		return
-	}
+// addControllers takes over the controllers of a mount of cgroup v1.
+func (h *hierarchies) addControllers(m mountInfo, own map[string]string) {
 	for _, c := range strings.Split(m.VFSOptions, ",") {
 		if slices.Contains([]string{cpu, cpuacct, memory, pids}, c) && h.v1[c] == "" {
 			h.v1[c], h.mounts[c] = locateGroup(m, own[c]), m.Mountpoint
@@ -72,7 +61,7 @@ func (h *hierarchies) addMount(m *mountinfo.Info, own map[string]string) {
 
 // locateGroup returns the directory of a cgroup. In a container the mount shows only a part of the
 // hierarchy, which may not include the cgroup of this process. Then it is the top of the mount.
-func locateGroup(m *mountinfo.Info, group string) string {
+func locateGroup(m mountInfo, group string) string {
 	rel, err := filepath.Rel(m.Root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return m.Mountpoint

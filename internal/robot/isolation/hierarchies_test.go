@@ -1,16 +1,12 @@
 package isolation
 
-import (
-	"testing"
-
-	"github.com/moby/sys/mountinfo"
-)
+import "testing"
 
 func TestParseOwnPaths(t *testing.T) {
 	own := parseOwnPaths("9:name=systemd:/a:b\n5:cpu,cpuacct:/system.slice/k8s4r.service\n4:memory:/m\n0::/user.slice\nnoise\n")
 	var h hierarchies
 	h.v1, h.mounts = map[string]string{}, map[string]string{}
-	for _, m := range []*mountinfo.Info{
+	for _, m := range []mountInfo{
 		{FSType: "cgroup", Mountpoint: "/sys/fs/cgroup/cpu,cpuacct", Root: "/", VFSOptions: "rw,cpu,cpuacct"},
 		{FSType: "cgroup", Mountpoint: "/sys/fs/cgroup/memory", Root: "/docker/1", VFSOptions: "rw,memory"},
 		{FSType: "cgroup", Mountpoint: "/sys/fs/cgroup/systemd", Root: "/", VFSOptions: "rw,name=systemd"},

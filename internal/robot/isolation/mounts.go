@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -206,7 +205,7 @@ func (b bind) mountBind() error {
 	if err := b.makeMountPoint(); err != nil {
 		return err
 	}
-	// Not thread-self (see hostMounts). Descriptors are shared by all threads.
+	// Not thread-self (see processMounts). Descriptors are shared by all threads.
 	source := fmt.Sprintf("/proc/self/fd/%d", b.dir.Fd())
 	if err := unix.Mount(source, b.at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
@@ -295,7 +294,7 @@ func makeAllReadOnly() error {
 
 // makeEachReadOnly is for kernels before 5.12, where each mount is changed separately.
 func makeEachReadOnly() error {
-	mounts, err := mountinfo.GetMounts(nil) // of this thread, which has its own mount namespace
+	mounts, err := readMounts(threadMounts) // this thread has its own mount namespace
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
 	}

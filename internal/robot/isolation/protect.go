@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,21 +60,24 @@ func isMountedOnItself(dir string) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // a missing directory is no mount
 	}
-	above, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
+	mounts, err := readMounts(processMounts)
 	if err != nil {
 		return false, err
 	}
-	var own, parent *mountinfo.Info // the last of equal mount points covers the others
-	for _, m := range above {
+	var own, parent mountInfo // the last of equal mount points covers the others
+	for _, m := range mounts {
 		switch {
 		case m.Mountpoint == real:
 			own = m
-		case parent == nil || len(m.Mountpoint) >= len(parent.Mountpoint):
+		case isBelow(real, m.Mountpoint) && len(m.Mountpoint) >= len(parent.Mountpoint):
 			parent = m
 		}
 	}
-	if own == nil || parent == nil || own.Major != parent.Major || own.Minor != parent.Minor {
+	if own.Mountpoint == "" || own.Device != parent.Device {
 		return false, nil
 	}
 	return own.Root == filepath.Join(parent.Root, strings.TrimPrefix(real, parent.Mountpoint)), nil
 }
+
+// isBelow reports whether a path is below a directory.
+func isBelow(path, dir string) bool { return dir == "/" || strings.HasPrefix(path, dir+"/") }

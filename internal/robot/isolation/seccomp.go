@@ -3,10 +3,8 @@
 package isolation
 
 import (
-	"fmt"
 	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,27 +38,42 @@ const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUT
 // Offsets in the kernel's struct seccomp_data. Of an argument it is the lower half; both
 // architectures are little-endian.
 var (
-	callNumber = bpf.LoadAbsolute{Off: 0, Size: 4}
-	callArch   = bpf.LoadAbsolute{Off: 4, Size: 4}
-	firstArg   = bpf.LoadAbsolute{Off: 16, Size: 4}
+	callNumber = loadWord(0)
+	callArch   = loadWord(4)
+	firstArg   = loadWord(16)
 )
 
 // Return values of a filter.
 var (
-	allow   = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
-	kill    = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
-	refuse  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
-	unknown = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	allow   = returnValue(unix.SECCOMP_RET_ALLOW)
+	kill    = returnValue(unix.SECCOMP_RET_KILL_PROCESS)
+	refuse  = returnValue(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
+	unknown = returnValue(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS))
 )
 
-// buildProgram returns the filter. It kills processes of another architecture, since their call
+// loadWord returns the instruction that loads 4 bytes at an offset.
+func loadWord(offset uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+}
+
+func returnValue(value uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value}
+}
+
+// jump returns the instruction that compares what was loaded with a value, by unix.BPF_JEQ, BPF_JGE or
+// BPF_JSET, and skips so many instructions.
+func jump(compare uint16, value uint32, ifTrue, ifFalse uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jt: ifTrue, Jf: ifFalse}
+}
+
+// buildFilter returns the filter. It kills processes of another architecture, since their call
 // numbers differ.
-func buildProgram() []bpf.Instruction {
-	p := []bpf.Instruction{
+func buildFilter() []unix.SockFilter {
+	p := []unix.SockFilter{
 		callArch,
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1}, kill,
+		jump(unix.BPF_JEQ, auditArch, 1, 0), kill,
 		callNumber,
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: firstForeignCall, SkipTrue: 1}, kill,
+		jump(unix.BPF_JGE, firstForeignCall, 0, 1), kill,
 	}
 	for _, call := range deniedCalls {
 		p = append(p, matchCall(call, refuse)...)
@@ -76,41 +89,31 @@ func buildProgram() []bpf.Instruction {
 	return append(p, allow)
 }
 
-func matchCall(call uint32, answer bpf.Instruction) []bpf.Instruction {
-	return []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, answer}
+func matchCall(call uint32, answer unix.SockFilter) []unix.SockFilter {
+	return []unix.SockFilter{jump(unix.BPF_JEQ, call, 0, 1), answer}
 }
 
 // refuseFlags ends the filter for a call, and denies it if its first argument has one of these
 // bits.
-func refuseFlags(call, flags uint32) []bpf.Instruction {
-	return []bpf.Instruction{
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 4},
+func refuseFlags(call, flags uint32) []unix.SockFilter {
+	return []unix.SockFilter{
+		jump(unix.BPF_JEQ, call, 0, 4),
 		firstArg,
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: flags, SkipFalse: 1}, refuse,
+		jump(unix.BPF_JSET, flags, 0, 1), refuse,
 		allow,
 	}
 }
 
-// compileFilter returns the program in the format of the kernel.
-func compileFilter() (*unix.SockFprog, error) {
-	raw, err := bpf.Assemble(buildProgram())
-	if err != nil {
-		return nil, fmt.Errorf("assemble the filter: %w", err)
-	}
-	filter := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}, nil
+// newFilterProgram returns the filter as the kernel takes it.
+func newFilterProgram() *unix.SockFprog {
+	filter := buildFilter()
+	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 }
 
 // filterCalls permanently installs the filter on the calling thread. The thread must be root or
 // have no-new-privileges.
 func filterCalls() error {
-	prog, err := compileFilter()
-	if err != nil {
-		return err
-	}
+	prog := newFilterProgram()
 	// Without this flag, older kernels also disable speculative execution, which costs a task far
 	// more than the filter.
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,

@@ -98,17 +98,25 @@ func TestFilter_KillsOtherArchitectures(t *testing.T) {
 
 // The filter is executed as a function, since the calls must not be tried on the host.
 func TestFilter_ReturnValues(t *testing.T) {
-	vm, err := bpf.NewVM(buildProgram())
+	var raw []bpf.RawInstruction
+	for _, i := range buildFilter() {
+		raw = append(raw, bpf.RawInstruction{Op: i.Code, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	program, all := bpf.Disassemble(raw)
+	if !all {
+		t.Fatalf("not all instructions are valid: %+v", program)
+	}
+	vm, err := bpf.NewVM(program)
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := func(answer int) string {
 		switch uint32(answer) {
-		case allow.Val:
+		case allow.K:
 			return "allow"
-		case kill.Val:
+		case kill.K:
 			return "kill"
-		case refuse.Val:
+		case refuse.K:
 			return "EPERM"
 		}
 		return fmt.Sprintf("%x", answer)
