@@ -13,6 +13,8 @@ KUBERNETES_LDFLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	-X k8s.io/component-base/version.gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
 BIN := $(CURDIR)/bin
+# The program of shims, which only the build below embeds into the agent.
+SHIM := internal/robot/shim/program/k8s4r-shim
 PROGRAMS := k8s4r k8s4r-manager k8s4r-server k8s4r-console k8s4r-agent kubectl-k8s4r
 
 .PHONY: help
@@ -23,7 +25,9 @@ help: ## show this list
 build: ## build all programs into bin/
 	@$(call with-node,web)
 	@mkdir -p $(BIN)
-	$(GO_BUILD) -o $(BIN)/ ./cmd/...
+	$(GO_BUILD) -o $(SHIM) ./internal/robot/shim/k8s4r-shim
+	gzip -9nf $(SHIM)
+	$(GO_BUILD) -tags k8s4r_shim -o $(BIN)/ ./cmd/...
 	cd standalone && go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
 # The programs are built without Node too; their console then says what is missing. Generated files that need it stay as they are.

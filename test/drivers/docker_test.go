@@ -17,6 +17,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/driver"
+	dockerdriver "k8s4r.io/k8s4r/internal/robot/driver/docker"
 	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 	"k8s4r.io/k8s4r/internal/robot/proc"
@@ -78,7 +79,7 @@ func (e *engine) output(task driver.Task) (string, driver.End) {
 		e.t.Fatal(err)
 	}
 	task.Stdout, task.Stderr = write, write
-	running := start(e.t, &driver.Docker{Socket: e.socket}, &task)
+	running := start(e.t, &dockerdriver.Driver{Socket: e.socket}, &task)
 	write.Close()
 	out, _ := io.ReadAll(read)
 	awaitReadable(e.t, running.Done())
@@ -96,7 +97,7 @@ func (e *engine) requireOutput(task driver.Task, want string) {
 func (e *engine) requireStartError(task driver.Task) error {
 	e.t.Helper()
 	fill(e.t, &task)
-	running, err := (&driver.Docker{Socket: e.socket}).Start(task)
+	running, err := (&dockerdriver.Driver{Socket: e.socket}).Start(task)
 	if err == nil {
 		running.Kill()
 		awaitReadable(e.t, running.Done())
@@ -167,7 +168,7 @@ func keepsOutput(t *testing.T, e *engine) {
 
 // One attempt is busy, one is idle and one does not exist.
 func measuresUsage(t *testing.T, e *engine) {
-	d := &driver.Docker{Socket: e.socket}
+	d := &dockerdriver.Driver{Socket: e.socket}
 	busy := driver.Attempt{UID: "busy", Number: 2, Robot: "r1"}
 	idle := driver.Attempt{UID: "idle", Number: 1, Robot: "r1"}
 	for a, what := range map[driver.Attempt]string{busy: "x=$(head -c 20000000 /dev/zero | tr '\\0' x); while :; do :; done", idle: "exec sleep 600"} {
@@ -193,13 +194,13 @@ func measuresUsage(t *testing.T, e *engine) {
 	if sleeps := uses[idle]; len(uses) != 2 || sleeps.CPU > uses[busy].CPU || sleeps.Memory <= 0 || sleeps.Memory > 20_000_000 {
 		t.Errorf("they use %+v", uses)
 	}
-	if none := (&driver.Docker{Socket: "/no/such"}).MeasureUse(asked); len(none) != 0 {
+	if none := (&dockerdriver.Driver{Socket: "/no/such"}).MeasureUse(asked); len(none) != 0 {
 		t.Errorf("without an engine: %+v", none)
 	}
 }
 
 func isRemovedByOthers(t *testing.T, e *engine) {
-	running := start(t, &driver.Docker{Socket: e.socket}, &driver.Task{Config: script("sleep 600")})
+	running := start(t, &dockerdriver.Driver{Socket: e.socket}, &driver.Task{Config: script("sleep 600")})
 	for _, name := range e.containers() {
 		if _, err := e.client.ContainerRemove(context.Background(), name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			t.Error(err)
@@ -212,7 +213,7 @@ func isRemovedByOthers(t *testing.T, e *engine) {
 }
 
 func rejectsSecondContainer(t *testing.T, e *engine) {
-	d := &driver.Docker{Socket: e.socket}
+	d := &dockerdriver.Driver{Socket: e.socket}
 	task := driver.Task{Config: script("sleep 600")}
 	running := start(t, d, &task)
 	second := task
@@ -255,7 +256,7 @@ func outlivesEngine(t *testing.T, e *engine) {
 		t.Fatal(err)
 	}
 	task := driver.Task{Dir: dir, Stdout: out, Stderr: out, Config: script("trap 'echo stopped; exit 7' TERM; touch up; while :; do sleep 0.1; done")}
-	running := start(t, &driver.Docker{Socket: e.socket}, &task)
+	running := start(t, &dockerdriver.Driver{Socket: e.socket}, &task)
 	await(t, "the task to run", func() bool { _, err := os.Stat(filepath.Join(dir, "up")); return err == nil })
 	e.stop()
 	running.Signal(syscall.SIGTERM) // while the engine is down
@@ -267,7 +268,7 @@ func outlivesEngine(t *testing.T, e *engine) {
 }
 
 func sweepsAfterOutage(t *testing.T, e *engine) {
-	d := &driver.Docker{Socket: e.socket}
+	d := &dockerdriver.Driver{Socket: e.socket}
 	task := driver.Task{Config: script("sleep 600")}
 	_ = start(t, d, &task)
 	e.stop()

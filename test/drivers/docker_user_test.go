@@ -6,6 +6,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/driver"
+	dockerdriver "k8s4r.io/k8s4r/internal/robot/driver/docker"
 )
 
 // isRootOnlyByName starts tasks that name some user, from images that name some user, on a robot
@@ -73,7 +74,7 @@ func isRootOnlyByName(t *testing.T, e *engine) {
 		task := driver.Task{Config: script("true")}
 		fill(t, &task)
 		task.Contained.TaskUser = ""
-		if _, err := (&driver.Docker{Socket: e.socket}).Start(task); err == nil || !strings.Contains(err.Error(), "the user of the image is root") {
+		if _, err := (&dockerdriver.Driver{Socket: e.socket}).Start(task); err == nil || !strings.Contains(err.Error(), "the user of the image is root") {
 			t.Errorf("Start = %v", err)
 		}
 	})

@@ -34,6 +34,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
@@ -162,7 +163,7 @@ func (a *Agent) assembleParts(options []option) {
 	if c.effectiveTaskUser() == "root" {
 		a.log.Warn("tasks without a user run as root, so every user who can submit tasks is root on this robot; set --task-user to another user")
 	}
-	a.drivers = driver.NewBuiltinSet(c.DockerSocket)
+	a.drivers = builtin.NewSet(c.DockerSocket)
 	a.host = isolation.ProbeHost(a.stateDir().CgroupOwner(c.RobotID), c.StateDir)
 	a.outbox = transport.NewOutbox(func(ctx context.Context, s wire.Status) error { return a.connection.PublishStatus(ctx, s) }, time.Now)
 	a.journals = newJournalPublisher(func(ctx context.Context, j wire.Journal) error { return a.connection.PublishJournal(ctx, j) }, a.log)

@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
@@ -27,7 +28,7 @@ import (
 const asAgent = "K8S4R_TEST_AS_AGENT"
 
 func TestMain(m *testing.M) {
-	if status, ours := shim.Main(os.Args[1:]); ours {
+	if status, ours := setup.Main(os.Args[1:]); ours {
 		syscall.Exit(status) // os.Exit waits a second under the race detector
 	}
 	if os.Getenv(asAgent) != "" {

@@ -12,7 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/diagnose"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
-	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
 )
 
 const doctorUsage = `Usage: k8s4r-agent doctor [flags]
@@ -53,7 +53,7 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 func (a *agentQuery) diagnoseRobot(ctx context.Context) doctorReport {
 	c := a.config
 	subject := diagnose.Subject{
-		RobotID: c.RobotID, StateDir: c.StateDir, TaskDirs: runner.StateDir(c.StateDir).TaskDirs(), Broker: c.Broker, Engine: c.DockerSocket, Drivers: driver.NewBuiltinSet(c.DockerSocket).Offered(), TaskUser: c.effectiveTaskUser(),
+		RobotID: c.RobotID, StateDir: c.StateDir, TaskDirs: runner.StateDir(c.StateDir).TaskDirs(), Broker: c.Broker, Engine: c.DockerSocket, Drivers: builtin.NewSet(c.DockerSocket).Offered(), TaskUser: c.effectiveTaskUser(),
 	}
 	h, err := a.fetchHealth(ctx)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
-	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/docker"
 )
 
 // flagSet is a command line of this program.
@@ -95,7 +95,7 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the join token")
 	f.DurationVar(&c.Heartbeat, "heartbeat", 30*time.Second, "`time` between heartbeats")
 	f.StringVar(&c.OnStop, "on-stop", OnStopLeave, "what to do with tasks when the agent stops: `leave` (they keep running, and the next agent takes them over) or end")
-	f.StringVar(&c.DockerSocket, "docker-socket", driver.DefaultEngine, "unix `socket` of the Docker engine; the driver docker is offered while an engine answers")
+	f.StringVar(&c.DockerSocket, "docker-socket", docker.DefaultEngine, "unix `socket` of the Docker engine; the driver docker is offered while an engine answers")
 	f.StringVar(&c.HealthSocket, "health-socket", "", "`path` of the local socket for health, status and metrics (default: health.sock in the state directory)")
 	f.IntVar(&c.ParentFD, "parent-fd", -1, "stop when the pipe on this file `descriptor` is closed by the parent process")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "lowest `level` to log: debug, info, warn or error")

@@ -12,6 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
@@ -53,7 +54,7 @@ func FuzzReceive(f *testing.F) {
 		defer lastSeen.Close()
 		a.lastSeen = lastSeen
 		a.runner = runner.New(runner.Config{
-			RobotID: robot, StateDir: runner.StateDir(dir), Drivers: driver.NewBuiltinSet(""), Journal: j, Shims: noShims{}, LastSeen: lastSeen, Logs: noLogs{},
+			RobotID: robot, StateDir: runner.StateDir(dir), Drivers: builtin.NewSet(""), Journal: j, Shims: noShims{}, LastSeen: lastSeen, Logs: noLogs{},
 			Reports: a.outbox, Problems: a.problems, Now: time.Now, Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
-	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 )
 
 // The exit statuses of Main.
@@ -33,9 +33,9 @@ const memoryLimit = 32 << 20
 
 // Main runs the agent with these command line arguments and returns its exit status: 0 after
 // an orderly stop, 2 for invalid arguments, 1 for other errors. It runs the shim of a task
-// (shim.Main) or a subcommand instead if the first argument names it.
+// (setup.Main) or a subcommand instead if the first argument names it.
 func Main(args []string, stdout, stderr io.Writer) int {
-	if status, ours := shim.Main(args); ours {
+	if status, ours := setup.Main(args); ours {
 		return status
 	}
 	if len(args) > 0 && commands[args[0]] != nil {

@@ -5,7 +5,7 @@
 //
 // The drivers exec and raw_exec start a command in a new session, with its own work directory and
 // a clean environment. They confine it by Task.Confinement. The agent decides that, since it knows
-// what the robot supports.
+// what the robot supports. The driver docker is in a package of its own.
 package driver
 
 import (
@@ -136,10 +136,9 @@ type End struct {
 // Set maps the values of a task's spec.driver to drivers.
 type Set map[string]Driver
 
-// NewBuiltinSet returns all drivers. The engine is the unix socket of the Docker engine.
-func NewBuiltinSet(engine string) Set {
-	return Set{"exec": Exec{}, "raw_exec": Exec{}, "java": Java{}, "docker": &Docker{Socket: engine}}
-}
+// NewProcessSet returns the drivers whose tasks are processes of this robot. Package builtin has all
+// drivers.
+func NewProcessSet() Set { return Set{"exec": Exec{}, "raw_exec": Exec{}, "java": Java{}} }
 
 // Sweep ends what is left of an attempt whose shim was killed, if the driver is a Sweeper. The
 // agent finds processes of this robot itself, by their environment.

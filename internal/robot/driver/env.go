@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// formatEnv returns an environment as execve expects it, sorted.
-func formatEnv(env map[string]string) ([]string, error) {
+// FormatEnv returns an environment as execve expects it, sorted.
+func FormatEnv(env map[string]string) ([]string, error) {
 	list := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		if k == "" || strings.ContainsAny(k, "=\x00") {

@@ -41,7 +41,7 @@ func (Exec) Start(t Task) (Running, error) {
 // ends it with Process.Reap. Process.End would kill all children of the caller.
 func StartBeside(t Task) (*Process, error) {
 	c := t.Config.Exec
-	env, err := formatEnv(t.Env)
+	env, err := FormatEnv(t.Env)
 	if err != nil {
 		return nil, err
 	}

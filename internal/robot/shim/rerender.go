@@ -49,14 +49,13 @@ func (s *shim) startRerender() {
 		return
 	}
 	b, err := os.ReadFile(filepath.Join(s.spec.Dir, attributesFileName))
-	var facts wire.RobotAttributes
+	var attributes wire.RobotAttributes
 	if err == nil {
-		err = json.Unmarshal(b, &facts)
+		err = json.Unmarshal(b, &attributes)
 	}
 	var r rerender
 	if err == nil {
-		s.spec.SetUp.Data.Labels, s.spec.SetUp.Data.Attrs = facts.Labels, facts.Attrs
-		step := setUpStep{work: SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data}}
+		step := setUpStep{request: SetUpRequest{Work: s.spec.SetUp.Work, Attributes: &attributes}}
 		if !s.usesEngine() { // an engine has changed the owner of the directory to a user of the image
 			step.confinement = s.spec.Confinement
 		}

@@ -1,8 +1,9 @@
 // Package shim implements the process that is the parent of one task (docs/explanation/adr/0011).
 //
 // The shim starts the task, keeps its output, enforces its deadlines and records how it ended.
-// While it runs it does not need the agent, which may be stopped, killed or replaced meanwhile. It
-// is the same program as the agent.
+// While it runs it does not need the agent, which may be stopped, killed or replaced meanwhile. Two
+// programs run it: the agent's, and for tasks that are processes of the robot a small one that the
+// agent carries (package program). What only the agent's program can do is in package setup.
 //
 // One goroutine does all of this in rounds: wait for an event, then handle it.
 package shim
@@ -22,8 +23,11 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// Subcommand is the first argument with which the agent's program runs as a shim.
+// Subcommand is the first argument with which a program runs as a shim.
 const Subcommand = "shim"
+
+// CheckSubcommand is the argument with which the shim's own program does nothing, successfully.
+const CheckSubcommand = "check"
 
 // shim is the state of a shim process.
 type shim struct {
@@ -33,6 +37,7 @@ type shim struct {
 	signalPipe    int
 	lastSeen      *LastSeenFile
 	drivers       driver.Set
+	agentProgram  string // the file of the agent's program, for set-ups
 	output        *output
 	deadlineTimer *bootTimer
 
@@ -52,19 +57,13 @@ type shim struct {
 	selfStopAt time.Duration
 }
 
-// Main runs a shim or the set-up of a task if args begin with that subcommand; ok reports whether
+// Main runs a shim with the drivers of its program if args begin with Subcommand; ok reports whether
 // they do. The status is the exit status of this process, not that of the task.
-func Main(args []string) (status int, ok bool) {
-	if len(args) == 0 {
+func Main(args []string, newDrivers func(engine string) driver.Set) (status int, ok bool) {
+	if len(args) == 0 || args[0] != Subcommand {
 		return 0, false
 	}
-	switch args[0] {
-	case Subcommand:
-		return exitStatus(runShim()), true
-	case setUpSubcommand:
-		return setUpMain(), true
-	}
-	return 0, false
+	return exitStatus(runShim(newDrivers)), true
 }
 
 func exitStatus(err error) int {
@@ -76,19 +75,20 @@ func exitStatus(err error) int {
 }
 
 // runShim runs the attempt that this process receives on requestFD.
-func runShim() error {
+func runShim(newDrivers func(engine string) driver.Set) error {
 	// Kernels before 5.11 lack this flag. There, descriptors that the agent leaves open stay open.
 	_ = unix.CloseRange(requestFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	unix.CloseOnExec(requestFD)
-	spec, control, err := receiveRequest(requestFD)
-	if err != nil || control < 0 {
+	r, err := receiveRequest(requestFD)
+	if err != nil || r.control < 0 {
 		return err
 	}
-	return runSpec(spec, control)
+	s := &shim{spec: r.spec, control: r.control, drivers: newDrivers(r.spec.Engine), agentProgram: r.agentProgram}
+	return s.run()
 }
 
-func runSpec(spec Spec, control int) error {
-	s := &shim{spec: spec, control: control, drivers: driver.NewBuiltinSet(spec.Engine)}
+// run runs the attempt.
+func (s *shim) run() error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func runSpec(spec Spec, control int) error {
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	return errors.Join(s.state.appendState(State{Exit: &exit}), spec.Confinement.Cgroup.Remove())
+	return errors.Join(s.state.appendState(State{Exit: &exit}), s.spec.Confinement.Cgroup.Remove())
 }
 
 // openFiles opens all files before mounts can hide their paths.

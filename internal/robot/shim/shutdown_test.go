@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/artifact"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 	"k8s4r.io/k8s4r/internal/testkit/permutation"
 )
 
@@ -209,6 +210,13 @@ func TestShim_SIGTERMAtAnyMomentIsNoFault(t *testing.T) {
 	}
 }
 
+func encodeSetUp(t *testing.T, w setup.Work) *shim.SetUp {
+	t.Helper()
+	s, err := w.Encode()
+	must(t, err)
+	return s
+}
+
 // The set-up of a task is a process of its own, which SIGTERM may end before it handles signals.
 func TestShim_ShutdownDuringSetUpIsNoFault(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -220,7 +228,7 @@ func TestShim_ShutdownDuringSetUpIsNoFault(t *testing.T) {
 			}))
 			defer server.Close()
 			c := spawn(t, "touch ready", waitLong, func(s *shim.Spec) {
-				s.SetUp = &shim.SetUp{Artifacts: []artifact.Request{{Source: server.URL + "/a"}}}
+				s.SetUp = encodeSetUp(t, setup.Work{Artifacts: []artifact.Request{{Source: server.URL + "/a"}}})
 			})
 			<-requested
 			children := proc.ListDescendants(c.pid)

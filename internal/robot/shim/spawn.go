@@ -44,6 +44,7 @@ func Spawn(s Spec, name string, warm *WarmShim) (pid, pidfd int, err error) {
 type request struct {
 	spec, lock, log *os.File
 	control         int
+	agentProgram    *os.File // nil: the shim does not need it, or is the same program
 }
 
 func newRequest(s Spec) (r request, err error) {
@@ -57,6 +58,11 @@ func newRequest(s Spec) (r request, err error) {
 	if r.log, err = os.OpenFile(filepath.Join(s.Dir, logFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return r, err
 	}
+	if s.Program != "" && s.SetUp != nil {
+		if r.agentProgram, err = os.OpenFile(ownProgram, unix.O_PATH, 0); err != nil {
+			return r, err
+		}
+	}
 	// Opened before the shim starts, so that no request is lost.
 	r.control, err = openFIFO(controlPath(s.Dir))
 	return r, err
@@ -64,7 +70,7 @@ func newRequest(s Spec) (r request, err error) {
 
 // closeFiles closes the agent's copies.
 func (r request) closeFiles() {
-	for _, f := range []*os.File{r.spec, r.lock, r.log} {
+	for _, f := range []*os.File{r.spec, r.lock, r.log, r.agentProgram} {
 		_ = f.Close() // the error of a nil file is ignored
 	}
 	if r.control >= 0 {

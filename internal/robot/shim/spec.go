@@ -18,7 +18,8 @@ import (
 // Spec is an attempt, as its shim receives it. It is passed in memory and never written to a disk,
 // since the environment may hold secrets.
 type Spec struct {
-	// Program is the file of the shim's program. If empty, it is that of this process.
+	// Program is the file of the shim's program. If empty, it is that of this process, which must be
+	// the agent.
 	Program string `json:"-"`
 	// Dir is the directory of the shim's files, which remain after it exits. The task cannot write
 	// there.

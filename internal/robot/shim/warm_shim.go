@@ -25,8 +25,8 @@ type WarmShim struct {
 // requestFD is the descriptor on which a shim receives its attempt.
 const requestFD = 3
 
-// program is this program, even if its file has been replaced on disk.
-const program = "/proc/self/exe"
+// ownProgram is the program of the process that opens it, even if its file has been replaced on disk.
+const ownProgram = "/proc/self/exe"
 
 // environment keeps the shim small, since each task has one. The agent's own environment is not
 // passed on: it may hold its token.
@@ -64,7 +64,7 @@ func (s *WarmShim) forkShim(socket uintptr, kind Kind) (pid int, err error) {
 	if kind.Namespaces {
 		sys.Cloneflags = isolation.ShimNamespaces
 	}
-	return syscall.ForkExec(cmp.Or(kind.Program, program), []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
+	return syscall.ForkExec(cmp.Or(kind.Program, ownProgram), []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
 		Dir: "/", Env: environment, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), requestFD: socket}, Sys: sys,
 	})
 }
@@ -73,9 +73,12 @@ func (s *WarmShim) forkShim(socket uintptr, kind Kind) (pid int, err error) {
 // the files reach the shim even if the agent crashes. The lock is one of them, so no other agent
 // can start the attempt.
 func (s *WarmShim) sendRequest(r request, name string) error {
-	rights := unix.UnixRights(int(r.spec.Fd()), int(r.lock.Fd()), int(r.log.Fd()), r.control)
+	fds := []int{int(r.spec.Fd()), int(r.lock.Fd()), int(r.log.Fd()), r.control}
+	if r.agentProgram != nil {
+		fds = append(fds, int(r.agentProgram.Fd()))
+	}
 	name = name[:min(len(name), len(titleSpace))]
-	if err := unix.Sendmsg(s.socket, []byte(name), rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
+	if err := unix.Sendmsg(s.socket, []byte(name), unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
 		return os.NewSyscallError("sendmsg", err)
 	}
 	_ = unix.Close(s.socket)
@@ -99,44 +102,56 @@ func (s *WarmShim) Close() {
 	}
 }
 
-// receiveRequest waits for the attempt of this shim and renames the process after it. The control
-// descriptor is negative if the agent exited without sending an attempt.
-func receiveRequest(socket int) (spec Spec, control int, err error) {
+// received is what a shim has received for its attempt.
+type received struct {
+	spec         Spec
+	control      int    // negative: the agent exited without sending an attempt
+	agentProgram string // the file of the agent's program
+}
+
+// receiveRequest waits for the attempt of this shim and renames the process after it.
+func receiveRequest(socket int) (r received, err error) {
+	r.control = -1
 	name := make([]byte, len(titleSpace))
-	files := make([]byte, unix.CmsgSpace(4*4))
+	n, fds, err := receiveFiles(socket, name)
+	if err != nil || fds == nil {
+		return r, err
+	}
+	_ = unix.Close(socket)
+	if len(fds) != 4 && len(fds) != 5 {
+		return r, fmt.Errorf("received %d files, want 4 or 5", len(fds))
+	}
+	// The lock (fds[1]) stays open until this process exits.
+	memory, log := fds[0], fds[2]
+	if err := errors.Join(unix.Dup3(log, 1, 0), unix.Dup3(log, 2, 0), unix.Close(log)); err != nil {
+		return r, fmt.Errorf("open the shim's own log: %w", err)
+	}
+	setProcTitle(name[:n])
+	r.control, r.agentProgram = fds[3], ownProgram
+	if len(fds) == 5 {
+		r.agentProgram = fmt.Sprintf("/proc/self/fd/%d", fds[4])
+	}
+	r.spec, err = readMemfd[Spec](uintptr(memory))
+	return r, err
+}
+
+// receiveFiles waits for a message of sendRequest, and returns the length of the name and the files.
+// There are none if the agent has closed its end.
+func receiveFiles(socket int, name []byte) (n int, fds []int, err error) {
+	files := make([]byte, unix.CmsgSpace(5*4))
 	n, m, _, _, err := unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
 	for errors.Is(err, unix.EINTR) {
 		n, m, _, _, err = unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
 	}
 	if err != nil || m == 0 {
-		return spec, -1, os.NewSyscallError("recvmsg", err)
+		return n, nil, os.NewSyscallError("recvmsg", err)
 	}
-	_ = unix.Close(socket)
-	fds, err := parseFileDescriptors(files[:m])
+	all, err := unix.ParseSocketControlMessage(files[:m])
 	if err != nil {
-		return spec, -1, err
+		return n, nil, err
 	}
-	// The lock (fds[1]) stays open until this process exits.
-	memory, log, control := fds[0], fds[2], fds[3]
-	if err := errors.Join(unix.Dup3(log, 1, 0), unix.Dup3(log, 2, 0), unix.Close(log)); err != nil {
-		return spec, -1, fmt.Errorf("open the shim's own log: %w", err)
-	}
-	setProcTitle(name[:n])
-	spec, err = readMemfd[Spec](uintptr(memory))
-	return spec, control, err
-}
-
-// parseFileDescriptors returns the four descriptors in a message of sendRequest.
-func parseFileDescriptors(message []byte) ([]int, error) {
-	all, err := unix.ParseSocketControlMessage(message)
-	if err != nil {
-		return nil, err
-	}
-	fds, err := unix.ParseUnixRights(&all[0])
-	if err == nil && len(fds) != 4 {
-		err = fmt.Errorf("received %d files, want 4", len(fds))
-	}
-	return fds, err
+	fds, err = unix.ParseUnixRights(&all[0])
+	return n, fds, err
 }
 
 // setProcTitle writes a name over the last argument of this process, where the kernel reads the

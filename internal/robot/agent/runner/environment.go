@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/artifact"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 	render "k8s4r.io/k8s4r/internal/robot/template"
 )
@@ -39,7 +40,9 @@ func (r *Runner) fillEnvironment(run *run, s *shim.Spec) error {
 	if s.Config, err = interpolateConfig(run.task.Spec.Config, data); err != nil {
 		return err
 	}
-	s.SetUp = buildSetUp(run.task.Spec, data)
+	if s.SetUp, err = buildSetUp(run.task.Spec, data); err != nil {
+		return err
+	}
 	s.Env = withSecrets(s.Env, run)
 	if len(run.task.Spec.Outputs) > 0 {
 		s.Outputs, s.OutputsFile = run.task.Spec.Outputs, filepath.Join(s.WorkDir, outputsFile)
@@ -181,15 +184,15 @@ func interpolateConfig(c wire.TaskConfig, d render.Data) (wire.TaskConfig, error
 
 // buildSetUp returns the artifacts and templates of the task's directory. It is nil if there
 // are none.
-func buildSetUp(t wire.TaskSpec, d render.Data) *shim.SetUp {
+func buildSetUp(t wire.TaskSpec, d render.Data) (*shim.SetUp, error) {
 	if len(t.Artifacts)+len(t.Templates) == 0 {
-		return nil
+		return nil, nil
 	}
-	s := &shim.SetUp{Data: d, Artifacts: artifactRequests(t.Artifacts)}
+	w := setup.Work{Data: d, Artifacts: artifactRequests(t.Artifacts)}
 	for i, tmpl := range t.Templates {
-		s.Templates = append(s.Templates, shimTemplate(i, tmpl))
+		w.Templates = append(w.Templates, setUpTemplate(i, tmpl))
 	}
-	return s
+	return w.Encode()
 }
 
 // The values of a template's changeMode. The default is changeRestart.
@@ -198,16 +201,16 @@ const (
 	changeSignal  = "signal"
 )
 
-func shimTemplate(i int, t wire.Template) shim.Template {
-	s := shim.Template{
+func setUpTemplate(i int, t wire.Template) setup.Template {
+	s := setup.Template{
 		Template: render.Template{
 			Index: i, SourcePath: t.SourcePath, Embedded: t.EmbeddedTmpl, DestPath: t.DestPath,
 			Perms: t.Perms, LeftDelim: t.LeftDelim, RightDelim: t.RightDelim,
 		},
-		Restart: cmp.Or(t.ChangeMode, changeRestart) == changeRestart,
+		OnChange: shim.TemplateChange{Restart: cmp.Or(t.ChangeMode, changeRestart) == changeRestart},
 	}
 	if t.ChangeMode == changeSignal {
-		s.Signal = unix.SignalNum(t.ChangeSignal)
+		s.OnChange.Signal = unix.SignalNum(t.ChangeSignal)
 	}
 	return s
 }

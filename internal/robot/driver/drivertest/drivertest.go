@@ -16,8 +16,10 @@ import (
 	tasklog "k8s4r.io/k8s4r/internal/protocol/logs/record"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
@@ -42,7 +44,7 @@ type Suite struct {
 
 // Main runs the shim if the test program was started as one, and otherwise the tests.
 func Main(m *testing.M) {
-	if status, ok := shim.Main(os.Args[1:]); ok {
+	if status, ok := setup.Main(os.Args[1:]); ok {
 		syscall.Exit(status) // os.Exit waits a second under the race detector
 	}
 	os.Exit(m.Run())
@@ -64,7 +66,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
 
-func (s Suite) driver() driver.Driver { return driver.NewBuiltinSet(s.Engine)[s.Driver] }
+func (s Suite) driver() driver.Driver { return builtin.NewSet(s.Engine)[s.Driver] }
 
 func (s Suite) rejectsBrokenConfig(t *testing.T) {
 	for want, config := range s.Broken {
@@ -140,7 +142,7 @@ func (s Suite) sweepsAfterShimKill(t *testing.T) {
 	if _, err := supervisor.KillLeftovers([]supervisor.Leftover{{Dir: r.dir}}, testTimeout); err != nil {
 		t.Error(err)
 	}
-	if err := driver.NewBuiltinSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
+	if err := builtin.NewSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
 		t.Error(err)
 	}
 	r.requireNothingLeft()

@@ -4,6 +4,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/program"
 )
 
 // Shim is a shim that is running or has just exited.
@@ -77,6 +79,7 @@ func New() (*Supervisor, error) {
 // Start has a shim run an attempt: a warm shim if there is one, otherwise a new one. The name is
 // what process listings show.
 func (sup *Supervisor) Start(spec shim.Spec, name string) (*Shim, error) {
+	spec.Program = cmp.Or(spec.Program, program.PathFor(spec.Driver))
 	pid, pidfd, err := shim.Spawn(spec, name, sup.warmShims.takeWarmShim(spec.Kind()))
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"cmp"
@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
@@ -44,13 +45,15 @@ const (
 	// killAnswer is how long the engine may take to kill a container, before its processes are
 	// killed without it. The manager's margin for a stop is longer.
 	killAnswer = 5 * time.Second
+	// killWait bounds the wait for the processes of a container's cgroup after SIGKILL.
+	killWait = 5 * time.Second
 	// drainWait bounds the wait for the rest of the output after the container has exited.
 	drainWait = 10 * time.Second
 )
 
 // startContainer creates a container, attaches to its output and starts it. On an error, the
 // container may exist.
-func startContainer(ctx context.Context, engine *client.Client, t Task) (*inContainer, error) {
+func startContainer(ctx context.Context, engine *client.Client, t driver.Task) (*inContainer, error) {
 	options, err := createOptions(ctx, engine, t)
 	if err != nil {
 		return nil, err
@@ -80,7 +83,7 @@ func startContainer(ctx context.Context, engine *client.Client, t Task) (*inCont
 
 // createOptions returns the options for the container of a task, and gives its user the task's
 // directory, which has the same path in the container as on the robot.
-func createOptions(ctx context.Context, engine *client.Client, t Task) (o client.ContainerCreateOptions, err error) {
+func createOptions(ctx context.Context, engine *client.Client, t driver.Task) (o client.ContainerCreateOptions, err error) {
 	image, err := engine.ImageInspect(ctx, t.Config.Docker.Image)
 	if err != nil {
 		return o, err
@@ -113,7 +116,7 @@ func createOptions(ctx context.Context, engine *client.Client, t Task) (o client
 }
 
 // newInContainer duplicates the files that the output goes to, since the caller closes its own.
-func newInContainer(engine *client.Client, id string, t Task) (*inContainer, error) {
+func newInContainer(engine *client.Client, id string, t driver.Task) (*inContainer, error) {
 	c := &inContainer{engine: engine, id: id, done: -1, ended: make(chan struct{}), killed: make(chan struct{}), killAnswer: killAnswer}
 	var err error
 	if c.done, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -212,7 +215,7 @@ func (c *inContainer) sendSignal(s syscall.Signal) {
 }
 
 // End removes the container and returns its exit code.
-func (c *inContainer) End() End {
+func (c *inContainer) End() driver.End {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepWait)
 	defer cancel()
 	<-c.ended
@@ -237,9 +240,9 @@ func (c *inContainer) closeEnd() {
 
 // endOfCode interprets codes above 128 as signals, as shells do, since the engine does not report
 // the signal.
-func endOfCode(code int) End {
+func endOfCode(code int) driver.End {
 	const signals = 64
-	e := End{Code: code}
+	e := driver.End{Code: code}
 	if code > 128 && code <= 128+signals {
 		e.Signal = code - 128
 	}

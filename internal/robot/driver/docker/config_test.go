@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
 func TestDocker_CheckNamesField(t *testing.T) {
@@ -36,7 +37,7 @@ func TestDocker_CheckNamesField(t *testing.T) {
 			if c := test.config; c != nil && test.want != "config.dockerConfig.image is empty" {
 				c.Image = "busybox"
 			}
-			err := (&Docker{}).Check(wire.TaskConfig{Docker: test.config})
+			err := (&Driver{}).Check(wire.TaskConfig{Docker: test.config})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Check = %v, want %q in it", err, test.want)
 			}
@@ -71,8 +72,8 @@ func TestHostConfig_ParsesPortsAndVolumes(t *testing.T) {
 }
 
 func TestContainerConfig_DropsDefaultPath(t *testing.T) {
-	for path, want := range map[string]int{DefaultPath: 1, "/opt/bin": 2} {
-		c, err := containerConfig(Task{Config: wire.TaskConfig{Docker: &wire.DockerConfig{}}, Env: map[string]string{"PATH": path, "A": "b"}}, containerUser{}, "/")
+	for path, want := range map[string]int{driver.DefaultPath: 1, "/opt/bin": 2} {
+		c, err := containerConfig(driver.Task{Config: wire.TaskConfig{Docker: &wire.DockerConfig{}}, Env: map[string]string{"PATH": path, "A": "b"}}, containerUser{}, "/")
 		if err != nil || len(c.Env) != want {
 			t.Errorf("with PATH %s the container gets %q, %v", path, c.Env, err)
 		}

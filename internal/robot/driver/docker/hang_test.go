@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
@@ -81,7 +82,7 @@ func TestInContainer_IsKilledThroughItsCgroupIfTheEngineHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	c, err := newInContainer(hangingEngine(t), id, Task{Stdout: null, Stderr: null})
+	c, err := newInContainer(hangingEngine(t), id, driver.Task{Stdout: null, Stderr: null})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"archive/tar"
@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
@@ -38,7 +39,7 @@ func (u containerUser) String() string {
 
 // chooseContainerUser returns the user that the task names, else that of its image unless it is
 // root, else the robot's user for tasks. A task is root only if its definition names root.
-func chooseContainerUser(ctx context.Context, engine *client.Client, t Task, ofImage string) (containerUser, error) {
+func chooseContainerUser(ctx context.Context, engine *client.Client, t driver.Task, ofImage string) (containerUser, error) {
 	own := t.Contained.User
 	u, err := lookupContainerUser(ctx, engine, t, cmp.Or(own, ofImage))
 	switch {
@@ -56,7 +57,7 @@ func chooseContainerUser(ctx context.Context, engine *client.Client, t Task, ofI
 
 // lookupContainerUser returns the user of the form NAME, UID, NAME:GROUP or UID:GROUP. The engine
 // takes an empty name as root.
-func lookupContainerUser(ctx context.Context, engine *client.Client, t Task, user string) (u containerUser, err error) {
+func lookupContainerUser(ctx context.Context, engine *client.Client, t driver.Task, user string) (u containerUser, err error) {
 	var name string
 	name, u.group, _ = strings.Cut(user, ":")
 	if name == "" || name == "root" {
@@ -73,7 +74,7 @@ func lookupContainerUser(ctx context.Context, engine *client.Client, t Task, use
 
 // lookupInImage looks up a user in the image. The engine shows files only of containers, so it
 // creates one for that, which is never started.
-func lookupInImage(ctx context.Context, engine *client.Client, t Task, name string) (uid int, err error) {
+func lookupInImage(ctx context.Context, engine *client.Client, t driver.Task, name string) (uid int, err error) {
 	created, err := engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config:     &container.Config{Image: t.Config.Docker.Image, Entrypoint: []string{"none"}, Labels: containerLabels(t.Contained.Attempt)},
 		HostConfig: &container.HostConfig{NetworkMode: "none"},

@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
 func TestDocker_WithoutEngine(t *testing.T) {
-	d := &Docker{Socket: filepath.Join(t.TempDir(), "engine")}
+	d := &Driver{Socket: filepath.Join(t.TempDir(), "engine")}
 	if d.Offered() {
 		t.Error("offered")
 	}
@@ -21,7 +22,7 @@ func TestDocker_WithoutEngine(t *testing.T) {
 }
 
 func TestEndOfCode_InterpretsCodesLikeShells(t *testing.T) {
-	for code, want := range map[int]End{
+	for code, want := range map[int]driver.End{
 		0: {}, 3: {Code: 3}, 128: {Code: 128}, 137: {Code: 137, Signal: 9}, 143: {Code: 143, Signal: 15}, 192: {Code: 192, Signal: 64}, 193: {Code: 193}, 255: {Code: 255},
 	} {
 		if got := endOfCode(code); got != want {

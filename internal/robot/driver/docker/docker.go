@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"context"
@@ -13,19 +13,20 @@ import (
 	"github.com/moby/moby/client"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
 // DefaultEngine is the default unix socket of the Docker engine.
 const DefaultEngine = "/var/run/docker.sock"
 
-// Docker runs containers with the engine that listens on a unix socket of this robot. A container
+// Driver runs containers with the engine that listens on a unix socket of this robot. A container
 // outlives its shim as well as the agent. Sweep removes containers without a shim.
-type Docker struct {
+type Driver struct {
 	Socket string
 
 	mu sync.Mutex
 	// unswept lists the attempts whose containers could not be removed while the engine was down.
-	unswept []Attempt
+	unswept []driver.Attempt
 }
 
 // The labels of a container.
@@ -44,7 +45,7 @@ const (
 
 // Check returns an error unless the config has a dockerConfig with an image whose other fields are
 // well formed.
-func (*Docker) Check(c wire.TaskConfig) error {
+func (*Driver) Check(c wire.TaskConfig) error {
 	if c.Docker == nil {
 		return errors.New("config.dockerConfig is missing")
 	}
@@ -53,7 +54,7 @@ func (*Docker) Check(c wire.TaskConfig) error {
 
 // Offered reports whether the engine answers. When it is back after an outage, containers that
 // could not be removed meanwhile are removed.
-func (d *Docker) Offered() bool {
+func (d *Driver) Offered() bool {
 	// Without a socket there never was an engine: skip the more expensive checks.
 	if _, err := os.Stat(d.Socket); err != nil {
 		return false
@@ -73,7 +74,7 @@ func (d *Docker) Offered() bool {
 }
 
 // Prepare pulls the image if the robot does not have it.
-func (d *Docker) Prepare(ctx context.Context, c wire.TaskConfig) error {
+func (d *Driver) Prepare(ctx context.Context, c wire.TaskConfig) error {
 	engine, err := d.openEngine()
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func pullImage(ctx context.Context, engine *client.Client, image string) error {
 
 // Start creates and starts a container. It attaches to the output before the start, so that none
 // of it is lost.
-func (d *Docker) Start(t Task) (Running, error) {
+func (d *Driver) Start(t driver.Task) (driver.Running, error) {
 	engine, err := d.openEngine()
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (d *Docker) Start(t Task) (Running, error) {
 }
 
 // Sweep removes the containers of an attempt.
-func (d *Docker) Sweep(a Attempt) error {
+func (d *Driver) Sweep(a driver.Attempt) error {
 	err := d.removeContainers(a)
 	if err == nil {
 		return nil
@@ -134,7 +135,7 @@ func (d *Docker) Sweep(a Attempt) error {
 }
 
 // isEngineUnreachable reports whether no engine answers.
-func (d *Docker) isEngineUnreachable() bool {
+func (d *Driver) isEngineUnreachable() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pingWait)
 	defer cancel()
 	engine, err := d.openEngine()
@@ -147,7 +148,7 @@ func (d *Docker) isEngineUnreachable() bool {
 }
 
 // retrySweep removes the containers that could not be removed before.
-func (d *Docker) retrySweep() {
+func (d *Driver) retrySweep() {
 	d.mu.Lock()
 	left := d.unswept
 	d.unswept = nil
@@ -158,7 +159,7 @@ func (d *Docker) retrySweep() {
 }
 
 // removeContainers kills and removes the containers of an attempt with their anonymous volumes.
-func (d *Docker) removeContainers(a Attempt) error {
+func (d *Driver) removeContainers(a driver.Attempt) error {
 	engine, err := d.openEngine()
 	if err != nil {
 		return err
@@ -197,14 +198,14 @@ func removeContainer(ctx context.Context, engine *client.Client, id string) erro
 }
 
 // openEngine returns a client of the engine. The caller must close it with closeEngine.
-func (d *Docker) openEngine() (*client.Client, error) {
+func (d *Driver) openEngine() (*client.Client, error) {
 	return client.New(client.WithHost("unix://" + d.Socket))
 }
 
 func closeEngine(engine *client.Client) { _ = engine.Close() }
 
 // explainError turns an error of the engine into a sentence for the user.
-func (d *Docker) explainError(err error) error {
+func (d *Driver) explainError(err error) error {
 	switch {
 	case err == nil:
 		return nil

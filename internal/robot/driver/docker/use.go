@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
@@ -24,11 +25,13 @@ const (
 
 // containerName returns the name of an attempt's container. The engine rejects a second container
 // of that name.
-func containerName(a Attempt) string { return "k8s4r-" + a.UID + "-" + strconv.Itoa(int(a.Number)) }
+func containerName(a driver.Attempt) string {
+	return "k8s4r-" + a.UID + "-" + strconv.Itoa(int(a.Number))
+}
 
 // MeasureUse sends one request to the engine for each container. Containers without a response in
 // time are left out; the next call requests them again.
-func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
+func (d *Driver) MeasureUse(attempts []driver.Attempt) map[driver.Attempt]proc.Use {
 	engine, err := d.openEngine()
 	if err != nil {
 		return nil
@@ -38,7 +41,7 @@ func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
 	defer cancel()
 	var (
 		mu   sync.Mutex
-		uses = make(map[Attempt]proc.Use, len(attempts))
+		uses = make(map[driver.Attempt]proc.Use, len(attempts))
 		wg   sync.WaitGroup
 		room = make(chan struct{}, usesAtOnce)
 	)

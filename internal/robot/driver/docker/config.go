@@ -1,4 +1,4 @@
-package driver
+package docker
 
 import (
 	"cmp"
@@ -9,14 +9,15 @@ import (
 	"github.com/moby/moby/api/types/network"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
 // containerConfig returns what runs in the container. If the task has no work directory, it starts
 // in start.
-func containerConfig(t Task, user containerUser, start string) (*container.Config, error) {
+func containerConfig(t driver.Task, user containerUser, start string) (*container.Config, error) {
 	c := t.Config.Docker
-	env, err := formatEnv(containerEnv(t.Env))
+	env, err := driver.FormatEnv(containerEnv(t.Env))
 	if err != nil {
 		return nil, err
 	}
@@ -31,13 +32,13 @@ func containerConfig(t Task, user containerUser, start string) (*container.Confi
 }
 
 // containerLabels returns the labels by which Sweep finds all containers of an attempt.
-func containerLabels(a Attempt) map[string]string {
+func containerLabels(a driver.Attempt) map[string]string {
 	return map[string]string{labelUID: a.UID, labelAttempt: strconv.Itoa(int(a.Number)), labelRobot: a.Robot}
 }
 
 // containerEnv leaves out the robot's default PATH, so that the PATH of the image applies.
 func containerEnv(env map[string]string) map[string]string {
-	if env["PATH"] != DefaultPath {
+	if env["PATH"] != driver.DefaultPath {
 		return env
 	}
 	own := make(map[string]string, len(env))
