@@ -94,10 +94,16 @@ func (b *agentBench) measureLatencies(driver string, n int) (took []time.Duratio
 	return took
 }
 
-// measureRate returns how many tasks are started per second when all are dispatched at once, and the
-// CPU time of each task in milliseconds.
-func (b *agentBench) measureRate(driver string, n int) (perS, cpuMs float64) {
-	used, began := cpuMS(b.t, b.robot.PID()), time.Now()
+// startRate is how many tasks were started per second, and their cost.
+type startRate struct {
+	startsPerS float64
+	cpuMs      float64 // CPU time of agent, shim and task, for each task
+	agentCPUMs float64 // of it the agent's
+}
+
+// measureRate starts tasks that are dispatched at once.
+func (b *agentBench) measureRate(driver string, n int) startRate {
+	before, began := cpuTimes(b.t, b.robot.PID()), time.Now()
 	var uids []string
 	for range n {
 		uids = append(uids, b.dispatch(driver, "/bin/true"))
@@ -109,7 +115,9 @@ func (b *agentBench) measureRate(driver string, n int) (perS, cpuMs float64) {
 			last = at
 		}
 	}
-	return float64(n) / last.Sub(began).Seconds(), (cpuMS(b.t, b.robot.PID()) - used) / float64(n)
+	after, count := cpuTimes(b.t, b.robot.PID()), float64(n)
+	own := (after.ownMs - before.ownMs) / count
+	return startRate{count / last.Sub(began).Seconds(), own + (after.childrenMs-before.childrenMs)/count, own}
 }
 
 // startTasks starts n tasks, and returns when all run.

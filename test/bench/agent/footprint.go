@@ -62,19 +62,22 @@ func statusField(t testing.TB, pid int, name string) float64 {
 	return readField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
 }
 
-// cpuMS returns the CPU time of a process and of the children that it has waited for, in milliseconds.
-func cpuMS(t testing.TB, pid int) (ms float64) {
+// cpuTime is the CPU time of a process and of the children that it has waited for.
+type cpuTime struct{ ownMs, childrenMs float64 }
+
+func cpuTimes(t testing.TB, pid int) (used cpuTime) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Four times in hundredths of a second, from the 12th field after the name.
-	for _, field := range strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[11:15] {
+	var ms [4]float64
+	for i, field := range strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[11:15] {
 		ticks, _ := strconv.ParseFloat(field, 64)
-		ms += 10 * ticks
+		ms[i] = 10 * ticks
 	}
-	return ms
+	return cpuTime{ownMs: ms[0] + ms[1], childrenMs: ms[2] + ms[3]}
 }
 
 // pssMB returns the proportional resident memory of a process.

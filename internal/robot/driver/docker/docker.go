@@ -1,3 +1,4 @@
+// Package docker is the driver whose tasks are containers of the Docker engine.
 package docker
 
 import (
