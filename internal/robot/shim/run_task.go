@@ -55,8 +55,8 @@ func (s *shim) startTask() error {
 	if !ok {
 		return fmt.Errorf("driver %.100q: %w", s.spec.Driver, driver.ErrNoDriver)
 	}
-	if err := s.state.appendState(State{MayHaveStarted: true}); err != nil {
-		return fmt.Errorf("write the shim's state: %w", err)
+	if err := s.recordShim(true); err != nil {
+		return err
 	}
 	task, err := d.Start(driver.Task{
 		Config: s.spec.Config, Dir: s.spec.WorkDir, Env: s.spec.Env, Confinement: s.spec.Confinement, Contained: s.spec.Contained,
@@ -74,6 +74,7 @@ func (s *shim) startTask() error {
 	if err := s.state.appendState(State{Started: &started}); err != nil {
 		s.stopTask("StateLost", 0) // otherwise no agent could find the task's process
 	}
+	s.state.notifyAgent()
 	return nil
 }
 

@@ -54,7 +54,14 @@ func ReceiveSetUpRequest() (SetUpRequest, error) { return readMemfd[SetUpRequest
 // setUp runs the set-up as the task's user, with the task's view of the robot, in a process of its
 // own. So its memory is freed at its end, and it can be stopped like the task.
 func (s *shim) setUp() error {
-	for _, step := range s.setUpSteps() {
+	steps := s.setUpSteps()
+	if len(steps) == 0 {
+		return nil
+	}
+	if err := s.recordShim(false); err != nil { // a restarted agent looks for it meanwhile
+		return err
+	}
+	for _, step := range steps {
 		if err := s.runSetUpStep(step); err != nil || s.stopReason != "" {
 			return err
 		}

@@ -92,18 +92,23 @@ func (s *shim) run() error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
-	pid, ticks, err := proc.FindSelf()
-	if err != nil {
-		return err
-	}
-	if err := s.state.appendState(State{Shim: &Process{PID: pid, StartTicks: ticks}}); err != nil {
-		return err
-	}
 	exit := s.runTask()
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
 	return errors.Join(s.state.appendState(State{Exit: &exit}), s.spec.Confinement.Cgroup.Remove())
+}
+
+// recordShim records which process this is. mayHaveStarted is set right before the task is started.
+func (s *shim) recordShim(mayHaveStarted bool) error {
+	pid, ticks, err := proc.FindSelf()
+	if err == nil {
+		err = s.state.appendState(State{Shim: &Process{PID: pid, StartTicks: ticks}, MayHaveStarted: mayHaveStarted})
+	}
+	if err != nil {
+		return fmt.Errorf("write the shim's state: %w", err)
+	}
+	return nil
 }
 
 // openFiles opens all files before mounts can hide their paths.

@@ -112,17 +112,20 @@ func openStateWriter(dir string) (*stateWriter, error) {
 	return &stateWriter{file: file, eventPipe: eventPipe}, nil
 }
 
-// appendState appends a line to the state file and notifies the agent if one is watching.
+// appendState appends a line to the state file.
 func (w *stateWriter) appendState(s State) error {
 	b, err := json.Marshal(stateLine{stateVersion, s})
 	if err != nil {
 		return err
 	}
-	if _, err := w.file.Write(append(b, '\n')); err != nil {
-		return err
-	}
+	_, err = w.file.Write(append(b, '\n'))
+	return err
+}
+
+// notifyAgent makes the event pipe readable. The agent acts on the start of the task, and on the exit of
+// this process; it would read other changes for nothing.
+func (w *stateWriter) notifyAgent() {
 	_, _ = unix.Write(w.eventPipe, []byte{'\n'}) // if the pipe is full, it is readable already
-	return nil
 }
 
 // ReadState returns what the shim in dir has recorded. It is empty if there is no state file.
