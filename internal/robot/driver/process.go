@@ -116,7 +116,7 @@ func reapChildren() {
 // measureUse sets what the task has used, measured by its cgroup if it has one.
 func (p *Process) measureUse(end *End) {
 	kills, _ := p.cgroup.OOMKills()
-	use, _ := p.cgroup.Usage() // an error means that it has no cgroup
+	use := p.cgroup.Total()
 	var children unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &children)
 	if use.CPU == 0 {

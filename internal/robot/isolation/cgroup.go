@@ -56,6 +56,8 @@ type version interface {
 	listDirs() []string
 	applyLimits(l Limits) error
 	readUsage() Usage
+	// readTotal reads only CPU and MemoryPeak.
+	readTotal() Usage
 	oomKills() int64
 	// forbidForks makes fork fail in the cgroup, if the host supports that.
 	forbidForks()
@@ -80,6 +82,10 @@ func (c *Cgroup) Usage() (Usage, error) {
 	}
 	return c.version().readUsage(), nil
 }
+
+// Total returns the CPU time and the memory peak of what was used. The kernel has to sum up the other
+// fields of Usage.
+func (c *Cgroup) Total() Usage { return c.version().readTotal() }
 
 // OOMKills returns the number of processes that the kernel killed because the cgroup reached its
 // memory limit. With v1 the kernel kills one process at a time; with v2 it kills the whole cgroup
@@ -119,10 +125,10 @@ func (c *Cgroup) checkExists() error {
 
 func removeDir(dir string, until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		for _, child := range listSubdirs(dir) {
-			_ = removeDir(filepath.Join(dir, child), until)
-		}
 		err := unix.Rmdir(dir)
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY) {
+			err = removeWithSubdirs(dir, until)
+		}
 		switch {
 		case err == nil || errors.Is(err, unix.ENOENT):
 			return nil
@@ -131,6 +137,14 @@ func removeDir(dir string, until time.Time) error {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// removeWithSubdirs removes a cgroup after those below it.
+func removeWithSubdirs(dir string, until time.Time) error {
+	for _, child := range listSubdirs(dir) {
+		_ = removeDir(filepath.Join(dir, child), until)
+	}
+	return unix.Rmdir(dir)
 }
 
 func listSubdirs(dir string) []string {

@@ -28,8 +28,11 @@ func (v v1) listDirs() []string {
 }
 
 func (v v1) applyLimits(l Limits) error {
-	err := writeControlValues(v[cpu], controlValue{"cpu.shares", strconv.FormatInt(cpuShares(l), 10)},
-		controlValue{"cpu.cfs_quota_us", strconv.FormatInt(cpuQuota(l), 10)})
+	var err error
+	if l.CPU > 0 || l.CPUWeight > 0 { // otherwise the values of a new cgroup are right
+		err = writeControlValues(v[cpu], controlValue{"cpu.shares", strconv.FormatInt(cpuShares(l), 10)},
+			controlValue{"cpu.cfs_quota_us", strconv.FormatInt(cpuQuota(l), 10)})
+	}
 	if l.Memory > 0 {
 		bytes := strconv.FormatInt(l.Memory, 10)
 		// memsw counts memory and swap together and must not be below the memory limit, so it is
@@ -66,12 +69,16 @@ func maxPIDs(l Limits) string {
 }
 
 func (v v1) readUsage() Usage {
+	u := v.readTotal()
 	now := readNumber(v[memory], "memory.usage_in_bytes") - readField(v[memory], "memory.stat", "total_inactive_file")
+	u.Memory, u.Throttled = max(now, 0), readField(v[cpu], "cpu.stat", "nr_throttled")
+	return u
+}
+
+func (v v1) readTotal() Usage {
 	return Usage{
 		CPU:        time.Duration(readNumber(v[cpuacct], "cpuacct.usage")),
-		Memory:     max(now, 0),
 		MemoryPeak: readNumber(v[memory], "memory.max_usage_in_bytes"),
-		Throttled:  readField(v[cpu], "cpu.stat", "nr_throttled"),
 	}
 }
 
@@ -87,18 +94,20 @@ type taskFiles struct{ agent, task []*os.File }
 // openTaskFiles opens the files in advance, since the calling thread cannot reach them once its
 // view of the cgroups is read-only.
 func (v v1) openTaskFiles() (*taskFiles, error) {
-	own, err := ownCgroups()
-	if err != nil {
-		return nil, err
-	}
 	s := &taskFiles{}
-	for _, controller := range slices.Sorted(maps.Keys(v)) {
-		if err := s.openFile(own[controller], v[controller]); err != nil {
+	for _, dir := range v.listDirs() {
+		if err := s.openFile(agentGroup(dir), dir); err != nil {
 			s.closeAll()
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// agentGroup returns the cgroup of the agent, below which openV1 has put that of a task. Looking it up
+// in the mounts would take longer than all else that a start does with cgroups.
+func agentGroup(taskGroup string) string {
+	return filepath.Dir(filepath.Dir(filepath.Dir(taskGroup)))
 }
 
 func (s *taskFiles) openFile(agentGroup, taskGroup string) error {

@@ -40,13 +40,16 @@ func cpuWeight(l Limits) int64 {
 }
 
 func (v v2) readUsage() Usage {
-	dir := string(v)
+	u, dir := v.readTotal(), string(v)
 	now := readNumber(dir, "memory.current") - readField(dir, "memory.stat", "inactive_file")
+	u.Memory, u.Throttled = max(now, 0), readField(dir, "cpu.stat", "nr_throttled")
+	return u
+}
+
+func (v v2) readTotal() Usage {
 	return Usage{
-		CPU:        time.Duration(readField(dir, "cpu.stat", "usage_usec")) * time.Microsecond,
-		Memory:     max(now, 0),
-		MemoryPeak: readNumber(dir, "memory.peak"),
-		Throttled:  readField(dir, "cpu.stat", "nr_throttled"),
+		CPU:        time.Duration(readField(string(v), "cpu.stat", "usage_usec")) * time.Microsecond,
+		MemoryPeak: readNumber(string(v), "memory.peak"),
 	}
 }
 

@@ -108,9 +108,3 @@ func parseOwnPaths(text string) map[string]string {
 	}
 	return own
 }
-
-// ownCgroups returns the cgroup of this process for each controller of v1.
-func ownCgroups() (map[string]string, error) {
-	h, err := findHierarchies()
-	return h.v1, err
-}
