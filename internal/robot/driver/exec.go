@@ -30,7 +30,7 @@ func (Exec) Offered() bool { return true }
 // Start runs the command. A command without a slash is looked up on the task's PATH, any other is
 // relative to the task's directory.
 func (Exec) Start(t Task) (Running, error) {
-	p, err := StartBeside(t)
+	p, err := startCommand(t, true) // the shim exits after the task
 	if err != nil {
 		return nil, err // returning p would make a non-nil Running of a nil *Process
 	}
@@ -39,7 +39,10 @@ func (Exec) Start(t Task) (Running, error) {
 
 // StartBeside starts the command of an exec config for a caller other than its shim. The caller
 // ends it with Process.Reap. Process.End would kill all children of the caller.
-func StartBeside(t Task) (*Process, error) {
+func StartBeside(t Task) (*Process, error) { return startCommand(t, false) }
+
+// startCommand starts the command. callerStays is isolation.Command.CallerStays.
+func startCommand(t Task, callerStays bool) (*Process, error) {
 	c := t.Config.Exec
 	env, err := FormatEnv(t.Env)
 	if err != nil {
@@ -55,7 +58,7 @@ func StartBeside(t Task) (*Process, error) {
 		path, lost = findExecutable(c.Command, t.Dir, t.Env["PATH"])
 		return path, lost
 	}
-	p, err := startExecutable(find, slices.Concat([]string{c.Command}, c.Args), env, t)
+	p, err := startExecutable(find, slices.Concat([]string{c.Command}, c.Args), env, t, callerStays)
 	switch {
 	case lost != nil:
 		return nil, lost

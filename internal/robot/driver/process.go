@@ -23,11 +23,12 @@ type Process struct {
 
 // StartProcess starts a program that is killed when this process exits.
 func StartProcess(path string, argv, env []string, t Task) (*Process, error) {
-	return startExecutable(func() (string, error) { return path, nil }, argv, env, t)
+	return startExecutable(func() (string, error) { return path, nil }, argv, env, t, false)
 }
 
-// startExecutable starts a program whose path is looked up where the task will run.
-func startExecutable(find func() (string, error), argv, env []string, t Task) (*Process, error) {
+// startExecutable starts a program whose path is looked up where the task will run. callerStays is
+// isolation.Command.CallerStays.
+func startExecutable(find func() (string, error), argv, env []string, t Task, callerStays bool) (*Process, error) {
 	stdin := t.Stdin
 	if stdin == nil {
 		null, err := os.Open(os.DevNull)
@@ -39,7 +40,7 @@ func startExecutable(find func() (string, error), argv, env []string, t Task) (*
 	}
 	pid, pidfd, err := isolation.Start(isolation.Command{
 		Find: find, Args: argv, Env: env, Dir: t.Dir, Files: append([]*os.File{stdin, t.Stdout, t.Stderr}, t.Files...),
-		Terminal: t.Terminal,
+		Terminal: t.Terminal, CallerStays: callerStays,
 	}, t.Confinement)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,9 @@ type Command struct {
 	// Terminal reports whether descriptor 0 is a terminal, which becomes the controlling terminal
 	// of the session.
 	Terminal bool
+	// CallerStays promises that the calling goroutine runs until the process has ended. Then Start
+	// needs no thread of its own for a process whose thread is not changed for good.
+	CallerStays bool
 }
 
 // Confinement describes how a process is isolated. The zero value leaves it the rights of the
@@ -84,6 +87,10 @@ func Start(c Command, f Confinement) (pid, pidfd int, err error) {
 	}
 	if c.Dir == "" && f.Mounts != nil {
 		c.Dir = "/" // the current directory may be hidden from it
+	}
+	if c.CallerStays && !f.changesThread() {
+		runtime.LockOSThread() // never unlocked: the kernel sends Pdeathsig when this thread exits
+		return f.startConfined(c)
 	}
 	result := make(chan started, 1)
 	runOnNewThread(func() {
@@ -156,21 +163,29 @@ func (f Confinement) startConfined(c Command) (pid, pidfd int, err error) {
 	if err := f.confineThread(files); err != nil {
 		return 0, -1, err
 	}
-	if c.Find != nil {
-		if c.Path, err = c.Find(); err != nil {
-			return 0, -1, errors.Join(err, joinGroups(files.agent))
-		}
-	}
-	if pid, pidfd, err = f.forkCommand(c); err != nil {
-		return 0, -1, err
-	}
+	pid, pidfd, err = f.findAndFork(c)
 	// This thread keeps running until the task has ended. In the cgroup it would be counted, the
 	// cgroup would never be empty, and Kill would kill this process.
-	if err := joinGroups(files.agent); err != nil {
+	if left := joinGroups(files.agent); left != nil && err == nil {
 		killAndReap(pid, pidfd)
-		return 0, -1, &SetupError{"leave the cgroup", err}
+		return 0, -1, &SetupError{"leave the cgroup", left}
 	}
-	return pid, pidfd, nil
+	return pid, pidfd, err
+}
+
+// changesThread reports whether confineThread changes the calling thread for good.
+func (f Confinement) changesThread() bool {
+	return f.Enter != 0 || f.Hostname != "" || f.Mounts != nil || f.NoNewPrivileges || f.Seccomp
+}
+
+// findAndFork looks the program up in the task's view of the host and starts it.
+func (f Confinement) findAndFork(c Command) (pid, pidfd int, err error) {
+	if c.Find != nil {
+		if c.Path, err = c.Find(); err != nil {
+			return 0, -1, err
+		}
+	}
+	return f.forkCommand(c)
 }
 
 func (f Confinement) openTaskFiles() (*taskFiles, error) {
