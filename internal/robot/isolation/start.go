@@ -160,17 +160,19 @@ func (f Confinement) startConfined(c Command) (pid, pidfd int, err error) {
 		return 0, -1, &SetupError{"cgroup", err}
 	}
 	defer files.closeAll()
-	if err := f.confineThread(files); err != nil {
-		return 0, -1, err
+	if err = f.confineThread(files); err == nil {
+		pid, pidfd, err = f.findAndFork(c)
 	}
-	pid, pidfd, err = f.findAndFork(c)
 	// This thread keeps running until the task has ended. In the cgroup it would be counted, the
 	// cgroup would never be empty, and Kill would kill this process.
 	if left := joinGroups(files.agent); left != nil && err == nil {
 		killAndReap(pid, pidfd)
 		return 0, -1, &SetupError{"leave the cgroup", left}
 	}
-	return pid, pidfd, err
+	if err != nil {
+		return 0, -1, err
+	}
+	return pid, pidfd, nil
 }
 
 // changesThread reports whether confineThread changes the calling thread for good.
