@@ -62,6 +62,22 @@ func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 	}
 }
 
+// TestShimProgram_LinksOnlyStandardLibraryAndSys keeps the program small of which each task has a process.
+func TestShimProgram_LinksOnlyStandardLibraryAndSys(t *testing.T) {
+	for _, dep := range listDeps(t, "internal/robot/shim/k8s4r-shim") {
+		first, _, _ := strings.Cut(dep, "/")
+		isStandard := !strings.Contains(first, ".")
+		if !isStandard && !strings.HasPrefix(dep, module) && !strings.HasPrefix(dep, "golang.org/x/sys/") {
+			t.Errorf("the shim's program links %s", dep)
+		}
+		for _, large := range []string{"net/http", "crypto/tls", "regexp", "text/template"} {
+			if dep == large {
+				t.Errorf("the shim's program links %s, whose initialization costs each task more than its shim", dep)
+			}
+		}
+	}
+}
+
 // controllers are the folders of internal/controllers that reconcile a kind. kit is shared by all.
 var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "retention", "robot", "robotidentity", "task", "taskgroup", "vcjob"}
 

@@ -29,6 +29,8 @@ const testTimeout = time.Minute
 type Suite struct {
 	// Driver is its name.
 	Driver string
+	// Program is the file of the shim's program. If empty, it is that of the test.
+	Program string
 	// Engine is the unix socket of the Docker engine. It may be empty for other drivers.
 	Engine string
 	// Shell returns the config that runs a script with sh. If the script is not the task's first
@@ -243,7 +245,7 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	}
 	t.Cleanup(shims.Close)
 	attempt := driver.Attempt{UID: filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir), Number: 1, Robot: "robot-1"}
-	spec.Driver, spec.Engine, spec.Contained.Attempt, spec.Contained.TaskUser = s.Driver, s.Engine, attempt, "65534:65534"
+	spec.Program, spec.Driver, spec.Engine, spec.Contained.Attempt, spec.Contained.TaskUser = s.Program, s.Driver, s.Engine, attempt, "65534:65534"
 	spec.Dir, spec.LogDir, spec.WorkDir = filepath.Join(dir, "shim"), filepath.Join(dir, "logs"), filepath.Join(dir, "work")
 	env := map[string]string{"PATH": driver.DefaultPath, supervisor.EnvTaskDir: spec.WorkDir}
 	maps.Copy(env, spec.Env)
