@@ -81,6 +81,9 @@ type Task struct {
 	// Terminal reports whether Stdin is a terminal, which becomes the controlling terminal of the
 	// session.
 	Terminal bool
+	// TimerSlack is by how many nanoseconds the task's timers may be late. If zero, it is that of the
+	// caller.
+	TimerSlack int
 	// Files become the descriptors of the task from 3 on.
 	Files []*os.File
 }

@@ -31,16 +31,16 @@ func StartProcess(path string, argv, env []string, t Task) (*Process, error) {
 func startExecutable(find func() (string, error), argv, env []string, t Task, callerStays bool) (*Process, error) {
 	stdin := t.Stdin
 	if stdin == nil {
-		null, err := os.Open(os.DevNull)
+		null, err := proc.Open(os.DevNull, unix.O_RDONLY, 0)
 		if err != nil {
 			return nil, err
 		}
-		defer null.Close()
-		stdin = null
+		stdin = os.NewFile(uintptr(null), os.DevNull)
+		defer stdin.Close()
 	}
 	pid, pidfd, err := isolation.Start(isolation.Command{
 		Find: find, Args: argv, Env: env, Dir: t.Dir, Files: append([]*os.File{stdin, t.Stdout, t.Stderr}, t.Files...),
-		Terminal: t.Terminal, CallerStays: callerStays,
+		Terminal: t.Terminal, CallerStays: callerStays, TimerSlack: t.TimerSlack,
 	}, t.Confinement)
 	if err != nil {
 		return nil, err

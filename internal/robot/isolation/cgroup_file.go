@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // controlValue is a file of a cgroup and the value to write to it.
@@ -30,13 +33,12 @@ func writeControlFile(dir, file, value string) error {
 	if dir == "" {
 		return fs.ErrNotExist
 	}
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
+	fd, err := proc.Open(filepath.Join(dir, file), unix.O_WRONLY|unix.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	_, err = f.WriteString(value)
-	return err
+	_, err = unix.Write(fd, []byte(value))
+	return errors.Join(err, unix.Close(fd))
 }
 
 // readControlFile returns the content of a file. It is empty if the file cannot be read.
@@ -44,7 +46,7 @@ func readControlFile(dir, file string) string {
 	if dir == "" {
 		return ""
 	}
-	b, _ := os.ReadFile(filepath.Join(dir, file))
+	b, _ := proc.ReadFile(filepath.Join(dir, file))
 	return string(b)
 }
 

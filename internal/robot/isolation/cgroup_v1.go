@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // The controllers that tasks use. With v2, cpuacct is part of cpu.
@@ -89,7 +91,13 @@ func (v v1) forbidForks() { _ = writeControlValues(v[pids], controlValue{"pids.m
 func (v v1) killAll() {} // not supported by v1
 
 // taskFiles are the files named tasks of the cgroups that the agent is in, and of those of a task.
-type taskFiles struct{ agent, task []*os.File }
+type taskFiles struct{ agent, task []tasksFile }
+
+// tasksFile is the open file of a cgroup.
+type tasksFile struct {
+	group string
+	fd    int
+}
 
 // openTaskFiles opens the files in advance, since the calling thread cannot reach them once its
 // view of the cgroups is read-only.
@@ -111,30 +119,30 @@ func agentGroup(taskGroup string) string {
 }
 
 func (s *taskFiles) openFile(agentGroup, taskGroup string) error {
-	h, err := os.OpenFile(filepath.Join(agentGroup, "tasks"), os.O_WRONLY, 0)
+	h, err := proc.Open(filepath.Join(agentGroup, "tasks"), unix.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open the agent's cgroup: %w", err)
 	}
-	s.agent = append(s.agent, h)
-	a, err := os.OpenFile(filepath.Join(taskGroup, "tasks"), os.O_WRONLY, 0)
+	s.agent = append(s.agent, tasksFile{agentGroup, h})
+	a, err := proc.Open(filepath.Join(taskGroup, "tasks"), unix.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open the cgroup of the task: %w", err)
 	}
-	s.task = append(s.task, a)
+	s.task = append(s.task, tasksFile{taskGroup, a})
 	return nil
 }
 
 func (s *taskFiles) closeAll() {
 	for _, f := range slices.Concat(s.agent, s.task) {
-		_ = f.Close()
+		_ = unix.Close(f.fd)
 	}
 }
 
 // joinGroups moves only the calling thread, not the rest of its process.
-func joinGroups(files []*os.File) error {
+func joinGroups(files []tasksFile) error {
 	for _, f := range files {
-		if _, err := f.WriteString("0"); err != nil {
-			return fmt.Errorf("join cgroup %s: %w", strings.TrimSuffix(f.Name(), "/tasks"), err)
+		if _, err := unix.Write(f.fd, []byte("0")); err != nil {
+			return fmt.Errorf("join cgroup %s: %w", f.group, err)
 		}
 	}
 	return nil

@@ -38,6 +38,8 @@ type Command struct {
 	// CallerStays promises that the calling goroutine runs until the process has ended. Then Start
 	// needs no thread of its own for a process whose thread is not changed for good.
 	CallerStays bool
+	// TimerSlack is by how many nanoseconds its timers may be late. If zero, it is that of the caller.
+	TimerSlack int
 }
 
 // Confinement describes how a process is isolated. The zero value leaves it the rights of the
@@ -186,6 +188,9 @@ func (f Confinement) findAndFork(c Command) (pid, pidfd int, err error) {
 		if c.Path, err = c.Find(); err != nil {
 			return 0, -1, err
 		}
+	}
+	if c.TimerSlack > 0 {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(c.TimerSlack), 0, 0, 0) // of this thread; inherited
 	}
 	return f.forkCommand(c)
 }

@@ -21,14 +21,16 @@ func StartTicks(pid int) (uint64, error) {
 }
 
 // FindSelf returns the PID of this process in the PID namespace of the mounted /proc, which may
-// differ from that of os.Getpid.
+// differ from that of os.Getpid for the first process of a namespace.
 func FindSelf() (pid int, startTicks uint64, err error) {
-	name, err := os.Readlink("/proc/self")
-	if err != nil {
-		return 0, 0, err
-	}
-	if pid, err = strconv.Atoi(name); err != nil {
-		return 0, 0, err
+	if pid = os.Getpid(); pid == 1 {
+		name, err := os.Readlink("/proc/self")
+		if err != nil {
+			return 0, 0, err
+		}
+		if pid, err = strconv.Atoi(name); err != nil {
+			return 0, 0, err
+		}
 	}
 	startTicks, err = StartTicks(pid)
 	return pid, startTicks, err
@@ -37,7 +39,7 @@ func FindSelf() (pid int, startTicks uint64, err error) {
 // OfPIDFD returns the PID of a pidfd, in the PID namespace of /proc. If zero, the process was
 // reaped.
 func OfPIDFD(fd int) int {
-	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	b, err := ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
 		return 0
 	}
@@ -89,7 +91,7 @@ func ListAll() []int {
 
 // readStat returns the fields of /proc/pid/stat from the third on, which is the state.
 func readStat(pid string) ([]string, error) {
-	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	b, err := ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return nil, err
 	}

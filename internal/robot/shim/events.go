@@ -24,10 +24,23 @@ func (s *shim) awaitEvent() {
 	if s.rerender != nil {
 		rerendered = s.rerender.child.Done()
 	}
-	for _, fd := range []int{s.task.Done(), rerendered, s.control, s.signalPipe, s.deadlineTimer.fd, s.output.stdout.readFD, s.output.stderr.readFD} {
+	for _, fd := range []int{s.task.Done(), rerendered, s.control, s.signals.readFD, s.deadlineTimer.fd, s.output.stdout.readFD, s.output.stderr.readFD} {
 		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) // poll ignores negative descriptors
 	}
-	_, _ = unix.Poll(fds, s.output.pollTimeout(time.Now()))
+	_, _ = unix.Poll(fds, s.pollTimeout())
+}
+
+// pollTimeout returns the milliseconds until something other than a deadline has to be done, or -1.
+func (s *shim) pollTimeout() int {
+	timeout := s.output.pollTimeout(time.Now())
+	if s.orphansAt == 0 {
+		return timeout
+	}
+	untilOrphans := int(max(s.orphansAt-SinceBoot(), 0)/time.Millisecond) + 1
+	if timeout < 0 {
+		return untilOrphans
+	}
+	return min(timeout, untilOrphans)
 }
 
 // IsReadable reports whether a read would not block. For a pidfd: whether the process has exited.
@@ -76,13 +89,24 @@ func (s *shim) handleRequests() {
 			s.startRerender()
 		}
 	}
-	signals := readAll(s.signalPipe)
+	signals := readAll(s.signals.readFD)
 	if bytes.IndexByte(signals, byte(syscall.SIGTERM)) >= 0 { // the machine shuts down
 		s.stopTask(wire.ReasonAgentStopped, s.spec.KillTimeout)
 	}
 	if bytes.IndexByte(signals, byte(syscall.SIGCHLD)) >= 0 {
 		s.reapOrphans()
 	}
+}
+
+// orphanDelay is how long a process runs before its orphans are reaped as they exit. A task that ends
+// earlier does not need that: all of them are reaped at its end.
+const orphanDelay = 500 * time.Millisecond
+
+// watchOrphans has the shim reap the orphans of the task from now on.
+func (s *shim) watchOrphans() {
+	s.orphansAt = 0
+	s.signals.catch(syscall.SIGCHLD)
+	s.reapOrphans()
 }
 
 // reapOrphans reaps orphans of the task that have exited. The shim's own children are left to the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ func (s *shim) newUnstartedExit(err error) Exit {
 
 // handleEventsUntilExit handles events until the process in s.task has exited.
 func (s *shim) handleEventsUntilExit() {
+	s.orphansAt = SinceBoot() + orphanDelay
 	for !IsReadable(s.task.Done()) {
 		s.awaitEvent()
 		s.handleRequests()
@@ -60,7 +62,7 @@ func (s *shim) startTask() error {
 	}
 	task, err := d.Start(driver.Task{
 		Config: s.spec.Config, Dir: s.spec.WorkDir, Env: s.spec.Env, Confinement: s.spec.Confinement, Contained: s.spec.Contained,
-		Stdout: s.output.stdout.writeEnd, Stderr: s.output.stderr.writeEnd,
+		TimerSlack: s.spec.TimerSlack, Stdout: s.output.stdout.writeEnd, Stderr: s.output.stderr.writeEnd,
 	})
 	s.output.closeChildEnds()
 	if err != nil {
@@ -81,18 +83,20 @@ func (s *shim) startTask() error {
 // newStarted returns the task's first process with the PID that it has on the robot. Inside a PID
 // namespace the shim sees a different one.
 func newStarted(task driver.Running) Started {
-	started := Started{At: time.Now()}
-	if task.PID() == 0 {
+	started := Started{At: time.Now().UTC()} // the local time is in a file that would have to be read
+	if started.PID = task.PID(); started.PID == 0 {
 		return started
 	}
-	started.PID = proc.OfPIDFD(task.Done())
+	if os.Getpid() == 1 {
+		started.PID = proc.OfPIDFD(task.Done())
+	}
 	started.StartTicks, _ = proc.StartTicks(started.PID) // an error means that it has exited already
 	return started
 }
 
 // finishTask returns the Exit of the task's first process and kills all others.
 func (s *shim) finishTask() Exit {
-	at := time.Now() // taken now, since killing the rest takes time
+	at := time.Now().UTC() // taken now, since killing the rest takes time
 	end := s.task.End()
 	s.output.finishLog(time.Now())
 	s.detectShutdown(end)
@@ -106,6 +110,9 @@ func (s *shim) finishTask() Exit {
 // enforceDeadlines enforces the deadlines that have passed.
 func (s *shim) enforceDeadlines() {
 	now := SinceBoot()
+	if s.orphansAt > 0 && now >= s.orphansAt {
+		s.watchOrphans()
+	}
 	if s.timeoutAt > 0 && now >= s.timeoutAt && s.killAt == 0 {
 		s.stopTask(wire.ReasonTimeout, s.spec.KillTimeout)
 	}

@@ -17,7 +17,7 @@ import (
 // does it in a process of the agent's program.
 type SetUp struct {
 	// Work is the artifacts and the templates, as package setup has encoded them.
-	Work json.RawMessage `json:"work"`
+	Work json.RawMessage `json:"work,omitempty"`
 	// Templates has what to do with the task after a change of each of the templates.
 	Templates []TemplateChange `json:"templates,omitempty"`
 }
@@ -49,7 +49,13 @@ type SetUpRequest struct {
 const setUpFD = 3
 
 // ReceiveSetUpRequest returns the request of this process.
-func ReceiveSetUpRequest() (SetUpRequest, error) { return readMemfd[SetUpRequest](setUpFD) }
+func ReceiveSetUpRequest() (r SetUpRequest, err error) {
+	message, err := readMemfd(setUpFD)
+	if err == nil {
+		err = json.Unmarshal(message, &r)
+	}
+	return r, err
+}
 
 // setUp runs the set-up as the task's user, with the task's view of the robot, in a process of its
 // own. So its memory is freed at its end, and it can be stopped like the task.
@@ -93,7 +99,11 @@ func (s *shim) runSetUpStep(step setUpStep) error {
 
 // startSetUp starts a set-up process, and returns a pipe with its output.
 func (s *shim) startSetUp(step setUpStep) (output *os.File, child *driver.Process, err error) {
-	request, err := writeMemfd(step.request)
+	message, err := json.Marshal(step.request)
+	if err != nil {
+		return nil, nil, err
+	}
+	request, err := writeMemfd(message)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,7 +117,7 @@ func (s *shim) startSetUp(step setUpStep) (output *os.File, child *driver.Proces
 	confinement := step.confinement
 	confinement.Cgroup = nil
 	child, err = driver.StartProcess(s.agentProgram, []string{"k8s4r-agent", SetUpSubcommand}, environment, driver.Task{
-		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: stdout, Stderr: stdout, Files: []*os.File{request},
+		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: stdout, Stderr: stdout, Files: []*os.File{request}, TimerSlack: s.spec.TimerSlack,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("start the set-up process of the task: %w", err), output.Close())

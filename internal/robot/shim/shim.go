@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +32,7 @@ type shim struct {
 	spec          Spec
 	control       int // FIFO with requests of the agent
 	state         *stateWriter
-	signalPipe    int
+	signals       *signalPipe
 	lastSeen      *LastSeenFile
 	drivers       driver.Set
 	agentProgram  string // the file of the agent's program, for set-ups
@@ -50,6 +48,7 @@ type shim struct {
 	// isRobotStopping is true if SIGTERM, or the agent's request because it is being stopped, came after
 	// the task had exited.
 	isRobotStopping bool
+	orphansAt       time.Duration // when to call watchOrphans, since boot; zero: it was called
 	// timeoutAt is the end of spec.Timeout, since boot. If zero, there is none.
 	timeoutAt time.Duration
 	// selfStopAt is the self-stop deadline since boot, as of the last read of lastSeen. If zero,
@@ -94,7 +93,7 @@ func (s *shim) run() error {
 	}
 	exit := s.runTask()
 	if exit.At.IsZero() {
-		exit.At = time.Now()
+		exit.At = time.Now().UTC()
 	}
 	return errors.Join(s.state.appendState(State{Exit: &exit}), s.spec.Confinement.Cgroup.Remove())
 }
@@ -118,7 +117,7 @@ func (s *shim) openFiles() (err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	if s.signalPipe, err = catchSignals(syscall.SIGTERM, syscall.SIGCHLD); err != nil {
+	if s.signals, err = newSignalPipe(); err != nil {
 		return err
 	}
 	if s.state, err = openStateWriter(s.spec.Dir); err != nil {
@@ -134,22 +133,4 @@ func (s *shim) openFiles() (err error) {
 	}
 	s.deadlineTimer, err = newBootTimer()
 	return err
-}
-
-// catchSignals writes each signal as one byte to a pipe, and returns the end to read.
-func catchSignals(which ...os.Signal) (int, error) {
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
-		return -1, os.NewSyscallError("pipe", err)
-	}
-	caught := make(chan os.Signal, 16)
-	signal.Notify(caught, which...)
-	// The shim ignores these signals. They are caught, since the task would inherit SIG_IGN.
-	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, flushSignal)
-	go func() {
-		for c := range caught {
-			_, _ = unix.Write(ends[1], []byte{byte(c.(syscall.Signal))})
-		}
-	}()
-	return ends[0], nil
 }

@@ -63,14 +63,14 @@ func (s *shim) detectShutdown(end driver.End) {
 			return
 		case undecided:
 		}
-		fds := []unix.PollFd{{Fd: int32(s.signalPipe), Events: unix.POLLIN}, {Fd: int32(s.control), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(s.signals.readFD), Events: unix.POLLIN}, {Fd: int32(s.control), Events: unix.POLLIN}}
 		_, _ = unix.Poll(fds, int(left.Milliseconds())+1)
 	}
 }
 
 // readShutdown reads the signals and requests that have arrived since the process ended.
 func (s *shim) readShutdown() {
-	if bytes.IndexByte(s.readSentSignals(), byte(syscall.SIGTERM)) >= 0 {
+	if bytes.IndexByte(s.signals.readSent(), byte(syscall.SIGTERM)) >= 0 {
 		s.isRobotStopping = true
 	}
 	for line := range bytes.Lines(readAll(s.control)) {
@@ -79,26 +79,4 @@ func (s *shim) readShutdown() {
 			s.isRobotStopping = true
 		}
 	}
-}
-
-// flushSignal is what readSentSignals sends to this process. Of several pending signals the kernel
-// delivers the lowest number first, and that of SIGTERM is lower.
-const flushSignal = syscall.SIGWINCH
-
-// flushTries bounds the wait for flushSignal, which Go drops when it lags behind with many signals.
-const flushTries = 20
-
-// readSentSignals returns the signals that were sent to this process before the call, also those that
-// are still on the way through the kernel and Go to the pipe.
-func (s *shim) readSentSignals() (sent []byte) {
-	for range flushTries {
-		_ = unix.Kill(unix.Getpid(), flushSignal)
-		fds := []unix.PollFd{{Fd: int32(s.signalPipe), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds, 100)
-		sent = append(sent, readAll(s.signalPipe)...)
-		if bytes.IndexByte(sent, byte(flushSignal)) >= 0 {
-			break
-		}
-	}
-	return sent
 }

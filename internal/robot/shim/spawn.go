@@ -48,11 +48,15 @@ type request struct {
 }
 
 func newRequest(s Spec) (r request, err error) {
-	r.control = -1
+	r.control, s.TimerSlack = -1, timerSlack()
 	if r.lock, err = prepareDir(s.Dir); err != nil {
 		return r, err
 	}
-	if r.spec, err = writeMemfd(s); err != nil {
+	message, err := encodeSpec(s)
+	if err != nil {
+		return r, err
+	}
+	if r.spec, err = writeMemfd(message); err != nil {
 		return r, err
 	}
 	if r.log, err = os.OpenFile(filepath.Join(s.Dir, logFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {

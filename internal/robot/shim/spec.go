@@ -1,8 +1,6 @@
 package shim
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,52 +18,56 @@ import (
 type Spec struct {
 	// Program is the file of the shim's program. If empty, it is that of this process, which must be
 	// the agent.
-	Program string `json:"-"`
+	Program string
 	// Dir is the directory of the shim's files, which remain after it exits. The task cannot write
 	// there.
-	Dir string `json:"dir"`
+	Dir string
 	// LogDir is the directory for the task's output.
-	LogDir string `json:"logDir"`
+	LogDir string
 	// LogBytes bounds the output that is kept. If zero, it is 10 MiB.
-	LogBytes int64 `json:"logBytes"`
+	LogBytes int64
 
-	Driver string          `json:"driver"`
-	Config wire.TaskConfig `json:"config"`
+	Driver string
+	Config wire.TaskConfig
 	// WorkDir is the task's own directory: its HOME and the directory that it starts in.
-	WorkDir string `json:"workDir"`
+	WorkDir string
 	// Env is the complete environment of the task.
-	Env map[string]string `json:"env"`
+	Env map[string]string
 	// SetUp is what to put into WorkDir before the task starts. If nil, nothing.
-	SetUp *SetUp `json:"setUp,omitempty"`
+	SetUp *SetUp
 	// OutputsFile is the file that the task writes its outputs to, and Outputs are the names that
 	// are accepted. If Outputs is empty, the file is not read.
-	OutputsFile string   `json:"outputsFile,omitempty"`
-	Outputs     []string `json:"outputs,omitempty"`
+	OutputsFile string
+	Outputs     []string
 
 	// Namespaces gives the shim, and with it the task, a PID and an IPC namespace.
-	Namespaces bool `json:"namespaces,omitempty"`
+	Namespaces bool
 	// Confinement isolates the task, or the set-up of a task that a container engine isolates.
-	Confinement isolation.Confinement `json:"confinement"`
+	Confinement isolation.Confinement
 	// Contained is for drivers whose tasks a container engine isolates. Engine is the engine's
 	// unix socket.
-	Contained driver.Contained `json:"contained"`
-	Engine    string           `json:"engine,omitempty"`
+	Contained driver.Contained
+	Engine    string
 
 	// Timeout bounds the attempt, counted from the start of the process. If zero, it is unbounded.
-	Timeout time.Duration `json:"timeout"`
+	Timeout time.Duration
 	// KillTimeout is the time between SIGTERM and SIGKILL when the shim itself stops the task. If
 	// zero, SIGKILL follows at once.
-	KillTimeout time.Duration `json:"killTimeout"`
+	KillTimeout time.Duration
+
+	// TimerSlack is by how many nanoseconds the timers of the task may be late. Spawn sets it to the
+	// agent's own, since those of the shim may be later.
+	TimerSlack int
 
 	// ShutdownWait is how long after an end by SIGTERM the shim waits for SIGTERM itself, before it
 	// takes the end for a fault of the task. If zero, it is 2 s.
-	ShutdownWait time.Duration `json:"shutdownWait,omitempty"`
+	ShutdownWait time.Duration
 
 	// SelfStopAfter is how long the task may run after the last acknowledged heartbeat. If zero,
 	// it is never stopped for this reason.
-	SelfStopAfter time.Duration `json:"selfStopAfter"`
+	SelfStopAfter time.Duration
 	// LastSeenDir is the directory of the LastSeenFile. It is read if SelfStopAfter is set.
-	LastSeenDir string `json:"lastSeenDir"`
+	LastSeenDir string
 }
 
 // Kind is the part of a Spec that must be known when a warm shim is started.
@@ -77,27 +79,31 @@ type Kind struct {
 // Kind returns the kind of shim that the attempt needs.
 func (s Spec) Kind() Kind { return Kind{s.Program, s.Namespaces} }
 
-// writeMemfd returns an anonymous memory file with the message as JSON.
-func writeMemfd(message any) (*os.File, error) {
-	b, err := json.Marshal(message)
-	if err != nil {
-		return nil, err
-	}
+// writeMemfd returns an anonymous memory file with a message.
+func writeMemfd(message []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("k8s4r", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "memory")
-	if _, err := f.WriteAt(b, 0); err != nil {
+	if _, err := f.WriteAt(message, 0); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// readMemfd reads a message of writeMemfd from an inherited descriptor.
-func readMemfd[T any](fd uintptr) (message T, err error) {
-	f := os.NewFile(fd, "memory")
-	err = json.NewDecoder(io.NewSectionReader(f, 0, 1<<30)).Decode(&message)
-	return message, errors.Join(err, f.Close())
+// readMemfd returns the message in an inherited or received memory file, and closes that.
+func readMemfd(fd int) (message []byte, err error) {
+	defer func() { _ = unix.Close(fd) }()
+	size, err := unix.Seek(fd, 0, io.SeekEnd)
+	if err != nil {
+		return nil, os.NewSyscallError("lseek", err)
+	}
+	message = make([]byte, size)
+	n, err := unix.Pread(fd, message, 0)
+	if err == nil && n < len(message) {
+		err = io.ErrUnexpectedEOF
+	}
+	return message, os.NewSyscallError("pread", err)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // The files in Spec.Dir.
@@ -91,17 +93,17 @@ const reservedStateBytes = 64 << 10
 
 // stateWriter appends to the state file: one line for each change.
 type stateWriter struct {
-	file      *os.File
+	file      int
 	eventPipe int
 }
 
 func openStateWriter(dir string) (*stateWriter, error) {
-	file, err := os.OpenFile(filepath.Join(dir, stateFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := proc.Open(filepath.Join(dir, stateFileName), unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	// Not all file systems support this. On those, a full disk loses the exit code.
-	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, reservedStateBytes)
+	err = unix.Fallocate(file, unix.FALLOC_FL_KEEP_SIZE, 0, reservedStateBytes)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return nil, fmt.Errorf("reserve disk space for the task's exit code: %w", err)
 	}
@@ -114,12 +116,14 @@ func openStateWriter(dir string) (*stateWriter, error) {
 
 // appendState appends a line to the state file.
 func (w *stateWriter) appendState(s State) error {
-	b, err := json.Marshal(stateLine{stateVersion, s})
-	if err != nil {
-		return err
+	for b := appendLine(nil, s); len(b) > 0; {
+		n, err := unix.Write(w.file, b)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("write", err)
+		}
+		b = b[max(n, 0):]
 	}
-	_, err = w.file.Write(append(b, '\n'))
-	return err
+	return nil
 }
 
 // notifyAgent makes the event pipe readable. The agent acts on the start of the task, and on the exit of
@@ -134,7 +138,7 @@ func (w *stateWriter) notifyAgent() {
 // never start again. MayHaveStarted is set then, because the line may have contained it.
 func ReadState(dir string) (State, error) {
 	path := filepath.Join(dir, stateFileName)
-	b, err := os.ReadFile(path)
+	b, err := proc.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil
 	}

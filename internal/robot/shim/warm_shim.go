@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -64,9 +65,33 @@ func (s *WarmShim) forkShim(socket uintptr, kind Kind) (pid int, err error) {
 	if kind.Namespaces {
 		sys.Cloneflags = isolation.ShimNamespaces
 	}
+	defer allowLateTimers()()
 	return syscall.ForkExec(cmp.Or(kind.Program, ownProgram), []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
 		Dir: "/", Env: environment, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), requestFD: socket}, Sys: sys,
 	})
+}
+
+// lateTimers is by how many nanoseconds the timers of a shim may be late. A thread of Go's runtime looks
+// after the others every 20 µs while there is work, which costs a short task as much as its shim. It
+// inherits this, and all deadlines of a shim are longer.
+const lateTimers = 5_000_000
+
+// allowLateTimers lets the timers of what the calling thread forks be late, until the returned function
+// is called.
+func allowLateTimers() (restore func()) {
+	runtime.LockOSThread()
+	own := timerSlack()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, lateTimers, 0, 0, 0)
+	return func() {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0)
+		runtime.UnlockOSThread()
+	}
+}
+
+// timerSlack returns by how many nanoseconds the timers of the calling thread may be late.
+func timerSlack() int {
+	slack, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0) // every kernel has this call
+	return slack
 }
 
 // sendRequest sends the attempt to the shim. On an error the shim has received nothing. Once sent,
@@ -131,7 +156,10 @@ func receiveRequest(socket int) (r received, err error) {
 	if len(fds) == 5 {
 		r.agentProgram = fmt.Sprintf("/proc/self/fd/%d", fds[4])
 	}
-	r.spec, err = readMemfd[Spec](uintptr(memory))
+	message, err := readMemfd(memory)
+	if err == nil {
+		r.spec, err = decodeSpec(message)
+	}
 	return r, err
 }
 
