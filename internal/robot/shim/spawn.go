@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // ErrShimExists rejects a second shim for one attempt.
@@ -42,13 +44,13 @@ func Spawn(s Spec, name string, warm *WarmShim) (pid, pidfd int, err error) {
 
 // request is what a shim receives for an attempt: open files.
 type request struct {
-	spec, lock, log *os.File
-	control         int
-	agentProgram    *os.File // nil: the shim does not need it, or is the same program
+	spec          *os.File
+	lock, control int
+	agentProgram  *os.File // nil: the shim does not need it, or is the same program
 }
 
 func newRequest(s Spec) (r request, err error) {
-	r.control, s.TimerSlack = -1, timerSlack()
+	r.lock, r.control, s.TimerSlack = -1, -1, timerSlack()
 	if r.lock, err = prepareDir(s.Dir); err != nil {
 		return r, err
 	}
@@ -57,9 +59,6 @@ func newRequest(s Spec) (r request, err error) {
 		return r, err
 	}
 	if r.spec, err = writeMemfd(message); err != nil {
-		return r, err
-	}
-	if r.log, err = os.OpenFile(filepath.Join(s.Dir, logFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return r, err
 	}
 	if s.Program != "" && s.SetUp != nil {
@@ -74,50 +73,52 @@ func newRequest(s Spec) (r request, err error) {
 
 // closeFiles closes the agent's copies.
 func (r request) closeFiles() {
-	for _, f := range []*os.File{r.spec, r.lock, r.log, r.agentProgram} {
+	for _, f := range []*os.File{r.spec, r.agentProgram} {
 		_ = f.Close() // the error of a nil file is ignored
 	}
-	if r.control >= 0 {
-		_ = unix.Close(r.control)
+	for _, fd := range []int{r.lock, r.control} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
 	}
 }
 
 // prepareDir creates the files that the shim and the agent share, and returns the locked lock
 // file.
-func prepareDir(dir string) (lock *os.File, err error) {
+func prepareDir(dir string) (lock int, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return -1, err
 	}
 	if lock, err = acquireLock(dir); err != nil {
-		return nil, err
+		return -1, err
 	}
 	for _, name := range []string{controlPipeName, eventPipeName} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errors.Join(fmt.Errorf("mkfifo: %w", err), lock.Close())
+			return -1, errors.Join(fmt.Errorf("mkfifo: %w", err), unix.Close(lock))
 		}
 	}
 	return lock, nil
 }
 
 // acquireLock locks the shim's directory. It returns ErrShimExists while a shim holds the lock.
-func acquireLock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFileName), os.O_RDWR|os.O_CREATE, 0o600)
+func acquireLock(dir string) (lock int, err error) {
+	lock, err = proc.Open(filepath.Join(dir, lockFileName), unix.O_RDWR|unix.O_CREAT|unix.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return nil, errors.Join(ErrShimExists, f.Close())
+		return -1, errors.Join(ErrShimExists, unix.Close(lock))
 	case err != nil:
-		return nil, errors.Join(fmt.Errorf("lock a shim's directory: %w", err), f.Close())
+		return -1, errors.Join(fmt.Errorf("lock a shim's directory: %w", err), unix.Close(lock))
 	}
-	return f, nil
+	return lock, nil
 }
 
 // IsRunning reports whether a shim is running in dir.
 func IsRunning(dir string) (bool, error) {
-	f, err := acquireLock(dir)
+	lock, err := acquireLock(dir)
 	switch {
 	case errors.Is(err, ErrShimExists):
 		return true, nil
@@ -126,7 +127,7 @@ func IsRunning(dir string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return false, f.Close()
+	return false, unix.Close(lock)
 }
 
 // OpenEvents opens the event pipe, which is readable after the shim has written to its state. The

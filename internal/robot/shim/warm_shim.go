@@ -98,7 +98,7 @@ func timerSlack() int {
 // the files reach the shim even if the agent crashes. The lock is one of them, so no other agent
 // can start the attempt.
 func (s *WarmShim) sendRequest(r request, name string) error {
-	fds := []int{int(r.spec.Fd()), int(r.lock.Fd()), int(r.log.Fd()), r.control}
+	fds := []int{int(r.spec.Fd()), r.lock, r.control}
 	if r.agentProgram != nil {
 		fds = append(fds, int(r.agentProgram.Fd()))
 	}
@@ -143,18 +143,17 @@ func receiveRequest(socket int) (r received, err error) {
 		return r, err
 	}
 	_ = unix.Close(socket)
-	if len(fds) != 4 && len(fds) != 5 {
-		return r, fmt.Errorf("received %d files, want 4 or 5", len(fds))
+	if len(fds) != 3 && len(fds) != 4 {
+		return r, fmt.Errorf("received %d files, want 3 or 4", len(fds))
 	}
-	// The lock (fds[1]) stays open until this process exits.
-	memory, log := fds[0], fds[2]
-	if err := errors.Join(unix.Dup3(log, 1, 0), unix.Dup3(log, 2, 0), unix.Close(log)); err != nil {
-		return r, fmt.Errorf("open the shim's own log: %w", err)
+	memory, lock := fds[0], fds[1] // the lock stays open until this process exits
+	if err := errors.Join(unix.Dup3(lock, 1, 0), unix.Dup3(lock, 2, 0)); err != nil {
+		return r, fmt.Errorf("write what the shim prints to the lock file: %w", err)
 	}
 	setProcTitle(name[:n])
-	r.control, r.agentProgram = fds[3], ownProgram
-	if len(fds) == 5 {
-		r.agentProgram = fmt.Sprintf("/proc/self/fd/%d", fds[4])
+	r.control, r.agentProgram = fds[2], ownProgram
+	if len(fds) == 4 {
+		r.agentProgram = fmt.Sprintf("/proc/self/fd/%d", fds[3])
 	}
 	message, err := readMemfd(memory)
 	if err == nil {
@@ -166,7 +165,7 @@ func receiveRequest(socket int) (r received, err error) {
 // receiveFiles waits for a message of sendRequest, and returns the length of the name and the files.
 // There are none if the agent has closed its end.
 func receiveFiles(socket int, name []byte) (n int, fds []int, err error) {
-	files := make([]byte, unix.CmsgSpace(5*4))
+	files := make([]byte, unix.CmsgSpace(4*4))
 	n, m, _, _, err := unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
 	for errors.Is(err, unix.EINTR) {
 		n, m, _, _, err = unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
