@@ -52,7 +52,7 @@ type Subject struct {
 // Examine runs all checks.
 func Examine(ctx context.Context, s Subject) []Finding {
 	return slices.Concat(
-		checkKernel(), checkStateDir(s.StateDir), checkTaskDirs(s), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
+		checkKernel(), checkShims(), checkStateDir(s.StateDir), checkTaskDirs(s), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
 		checkBroker(ctx, s), checkCertificates(), checkService(ctx),
 	)
 }

@@ -5,7 +5,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"k8s4r.io/k8s4r/internal/robot/shim/program"
 )
 
 func TestWorst(t *testing.T) {
@@ -75,6 +78,18 @@ func TestCheckDrivers_NamesWhatIsMissing(t *testing.T) {
 	few := checkDrivers(Subject{Drivers: []string{"exec", "raw_exec"}, Engine: "/run/engine.sock"})
 	if len(few) != 3 || Worst(few) != Warn || !strings.Contains(few[1].Message, "/run/engine.sock") || !strings.Contains(few[2].Message, "java") {
 		t.Errorf("with two: %+v", few)
+	}
+}
+
+func TestDescribeShims_NamesCauseAndRemedy(t *testing.T) {
+	if f := describeShims(nil); f.Level != OK {
+		t.Errorf("%+v, want ok", f)
+	}
+	for want, err := range map[string]error{"make build": program.ErrNotCarried, "memfd_noexec": syscall.EACCES} {
+		f := describeShims(err)
+		if f.Level != Warn || !strings.Contains(f.Message, err.Error()) || !strings.Contains(f.Remedy, want) {
+			t.Errorf("%v: %+v, want a warning with the error, and %q", err, f, want)
+		}
 	}
 }
 

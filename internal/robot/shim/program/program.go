@@ -31,23 +31,33 @@ func PathFor(name string) string {
 	if driver.NewProcessSet()[name] == nil {
 		return ""
 	}
-	return open()
+	path, _ := open() // Usable returns the error
+	return path
 }
 
-// open returns the path of the program in memory.
-var open = sync.OnceValue(func() string {
+// ErrNotCarried reports that the agent was built without the program.
+var ErrNotCarried = errors.New("this agent was built without the program of shims")
+
+// Usable returns why no shim can run the program, or nil. It is ErrNotCarried for builds without it.
+func Usable() error {
+	_, err := open()
+	return err
+}
+
+// open returns the path of the program in memory. It is empty after an error.
+var open = sync.OnceValues(func() (path string, err error) {
 	if len(embedded) == 0 {
-		return ""
+		return "", ErrNotCarried
 	}
-	path, err := openInMemory(embedded)
+	path, err = openInMemory(embedded)
 	forgetPages(embedded)
 	if err == nil {
 		err = check(path)
 	}
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return path
+	return path, nil
 })
 
 // lowestFD is above the descriptors that a new process gets, which would replace that of the file.

@@ -165,6 +165,9 @@ func TestPathFor_IsTheAgentsProgramUnlessCarried(t *testing.T) {
 			t.Errorf("the shim of driver %s is %s, want the agent's program", name, path)
 		}
 	}
+	if err := program.Usable(); errors.Is(err, program.ErrNotCarried) == program.Carried {
+		t.Errorf("Usable = %v; carried: %v", err, program.Carried)
+	}
 	for _, name := range []string{"exec", "raw_exec", "java"} {
 		if path := program.PathFor(name); (path != "") != program.Carried || path != "" && !strings.HasPrefix(path, "/proc/self/fd/") {
 			t.Errorf("the shim of driver %s is %q; carried: %v", name, path, program.Carried)
