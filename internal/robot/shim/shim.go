@@ -62,8 +62,12 @@ func Main(args []string, newDrivers func(engine string) driver.Set) (status int,
 	if len(args) == 0 || args[0] != Subcommand {
 		return 0, false
 	}
+	nameProcess()
 	return exitStatus(runShim(newDrivers)), true
 }
+
+// nameProcess names this process in listings, which otherwise have the number of programFD.
+func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("k8s4r-shim"), 0) }
 
 func exitStatus(err error) int {
 	if err == nil {
@@ -78,6 +82,7 @@ func runShim(newDrivers func(engine string) driver.Set) error {
 	// Kernels before 5.11 lack this flag. There, descriptors that the agent leaves open stay open.
 	_ = unix.CloseRange(requestFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	unix.CloseOnExec(requestFD)
+	unix.CloseOnExec(programFD)
 	r, err := receiveRequest(requestFD)
 	if err != nil || r.control < 0 {
 		return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // WarmShim is a shim that waits for its attempt, because starting the program takes longer than a
@@ -25,6 +26,13 @@ type WarmShim struct {
 
 // requestFD is the descriptor on which a shim receives its attempt.
 const requestFD = 3
+
+// programFD is the descriptor of its program, and passedProgram the path to that. A descriptor that is not
+// passed could be overwritten between fork and exec by one that is.
+const (
+	programFD     = 4
+	passedProgram = "/proc/self/fd/4"
+)
 
 // ownProgram is the program of the process that opens it, even if its file has been replaced on disk.
 const ownProgram = "/proc/self/exe"
@@ -56,18 +64,24 @@ func StartWarmShim(kind Kind) (*WarmShim, error) {
 }
 
 func (s *WarmShim) forkShim(socket uintptr, kind Kind) (pid int, err error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, err := proc.Open(os.DevNull, unix.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer null.Close()
+	defer func() { _ = unix.Close(null) }()
+	program, err := proc.Open(cmp.Or(kind.Program, ownProgram), unix.O_PATH, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(program) }()
 	sys := &syscall.SysProcAttr{Setsid: true, PidFD: &s.pidfd}
 	if kind.Namespaces {
 		sys.Cloneflags = isolation.ShimNamespaces
 	}
 	defer allowLateTimers()()
-	return syscall.ForkExec(cmp.Or(kind.Program, ownProgram), []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
-		Dir: "/", Env: environment, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), requestFD: socket}, Sys: sys,
+	return syscall.ForkExec(passedProgram, []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
+		Dir: "/", Env: environment, Sys: sys,
+		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), requestFD: socket, programFD: uintptr(program)},
 	})
 }
 

@@ -33,6 +33,25 @@ func TestSpawn_UsesWarmShim(t *testing.T) {
 	if want := "k8s4r-agent\x00shim\x00" + t.Name(); strings.TrimRight(string(line), "\x00") != want {
 		t.Errorf("command line = %q, want %q", line, want)
 	}
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", c.pid))
+	must(t, err)
+	if string(comm) != "k8s4r-shim\n" {
+		t.Errorf("the process is named %q", comm)
+	}
+}
+
+// A file in memory has only the path of a descriptor, which the shim must be able to execute.
+func TestStartWarmShim_ExecutesAnOpenFile(t *testing.T) {
+	program, err := os.Open("/proc/self/exe")
+	must(t, err)
+	defer program.Close()
+	warm, err := shim.StartWarmShim(shim.Kind{Program: fmt.Sprintf("/proc/self/fd/%d", program.Fd())})
+	must(t, err)
+	if c := spawnIn(t, warm, "ls -l /proc/self/fd > fds"); c.awaitExit().Exit == nil || c.pid != warm.PID() {
+		t.Errorf("process %d is the shim, with the state %+v; want the warm shim %d", c.pid, c.state(), warm.PID())
+	} else if fds, err := os.ReadFile(filepath.Join(c.dir, "work", "fds")); err != nil || strings.Contains(string(fds), filepath.Base(os.Args[0])) {
+		t.Errorf("the task has the descriptors\n%s%v", fds, err)
+	}
 }
 
 // The agent may be killed right after it has sent an attempt. The next agent must not start the

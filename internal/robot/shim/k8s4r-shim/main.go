@@ -5,19 +5,10 @@ package main
 import (
 	"fmt"
 	"os"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 )
-
-// init names the process, which the kernel has named after the descriptor that it was started from.
-func init() {
-	name := []byte("k8s4r-shim\x00")
-	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
-}
 
 func main() {
 	args := os.Args[1:]
