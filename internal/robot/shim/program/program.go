@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,7 +32,7 @@ func PathFor(name string) string {
 	if driver.NewProcessSet()[name] == nil {
 		return ""
 	}
-	path, _ := open() // Usable returns the error
+	path, _ := carried.open() // Usable returns the error
 	return path
 }
 
@@ -40,58 +41,85 @@ var ErrNotCarried = errors.New("this agent was built without the program of shim
 
 // Usable returns why no shim can run the program, or nil. It is ErrNotCarried for builds without it.
 func Usable() error {
-	_, err := open()
+	_, err := carried.open()
 	return err
 }
 
-// open returns the path of the program in memory. It is empty after an error.
-var open = sync.OnceValues(func() (path string, err error) {
-	if len(embedded) == 0 {
+var carried = carrier{compressed: embedded, isEmbedded: true}
+
+// carrier is a program that is compressed with gzip, and in memory once it is needed.
+type carrier struct {
+	compressed string
+	isEmbedded bool // compressed is a part of this program's file
+
+	mu   sync.Mutex // guards what follows
+	file *os.File   // in memory; nil: not yet, or after err
+	err  error
+}
+
+// open returns the path of the program in memory, which this process can execute. Errors that do not
+// pass are kept: each attempt takes 20 ms.
+func (c *carrier) open() (path string, err error) {
+	if c.compressed == "" {
 		return "", ErrNotCarried
 	}
-	path, err = openInMemory(embedded)
-	forgetPages(embedded)
-	if err == nil {
-		err = check(path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == nil && (c.err == nil || isTransient(c.err)) {
+		c.file, c.err = openUsable(c.compressed)
+		if c.isEmbedded {
+			forgetPages(c.compressed)
+		}
 	}
-	if err != nil {
-		return "", err
+	if c.err != nil {
+		return "", c.err
 	}
-	return path, nil
-})
+	return pathOf(c.file), nil
+}
 
-// lowestFD is above the descriptors that a new process gets, which would replace that of the file.
-const lowestFD = 100
+// isTransient reports whether an error is for lack of memory, processes or descriptors.
+func isTransient(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE}, errno)
+}
+
+func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// openUsable writes the program into memory and runs it once there.
+func openUsable(compressed string) (*os.File, error) {
+	f, err := openInMemory(compressed)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(pathOf(f)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
 
 // openInMemory writes the program, which is compressed with gzip, into a file in memory that cannot be
 // changed any more.
-func openInMemory(compressed string) (path string, err error) {
+func openInMemory(compressed string) (*os.File, error) {
 	program, err := gzip.NewReader(strings.NewReader(compressed))
 	if err != nil {
-		return "", fmt.Errorf("read the shim's program: %w", err)
+		return nil, fmt.Errorf("read the shim's program: %w", err)
 	}
 	// What is open for writing cannot be executed, and a process that is forked meanwhile would hold it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fd, err := createMemfd()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "k8s4r-shim")
 	defer f.Close()
 	if _, err := io.Copy(f, program); err != nil {
-		return "", fmt.Errorf("copy the shim's program into memory: %w", err)
+		return nil, fmt.Errorf("copy the shim's program into memory: %w", err)
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
-		return "", fmt.Errorf("seal the shim's program: %w", err)
+		return nil, fmt.Errorf("seal the shim's program: %w", err)
 	}
-	readOnly, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = unix.Close(readOnly) }()
-	kept, err := unix.FcntlInt(uintptr(readOnly), unix.F_DUPFD_CLOEXEC, lowestFD)
-	return fmt.Sprintf("/proc/self/fd/%d", kept), err
+	return os.Open(pathOf(f))
 }
 
 // createMemfd creates a file in memory that may be executed. Kernels before 6.3 have no flag for that

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -126,17 +127,16 @@ func TestProgram_AddsOneMBToTheAgent(t *testing.T) {
 	}
 }
 
-func TestOpenInMemory_MakesAnExecutableThatCannotBeChanged(t *testing.T) {
+func TestOpen_MakesAnExecutableThatCannotBeChanged(t *testing.T) {
 	b, err := os.ReadFile(build(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := program.OpenInMemory(compress(t, b))
+	open := program.NewOpener(compress(t, b))
+	defer runtime.KeepAlive(open)
+	path, err := open()
 	if err != nil {
 		t.Fatal(err)
-	}
-	if err := program.Check(path); err != nil {
-		t.Errorf("check = %v", err)
 	}
 	if err := os.WriteFile(path, []byte("another"), 0); err == nil {
 		t.Error("the program can be overwritten")
@@ -147,15 +147,41 @@ func TestOpenInMemory_MakesAnExecutableThatCannotBeChanged(t *testing.T) {
 	}
 }
 
-func TestCheck_FindsAProgramThatCannotRun(t *testing.T) {
+func TestOpen_FindsAProgramThatCannotRun(t *testing.T) {
 	for what, text := range map[string]string{"no program": "text", "another program": "#!/bin/sh\nexit 2\n"} {
-		path, err := program.OpenInMemory(compress(t, []byte(text)))
-		if err != nil {
-			t.Fatal(err)
+		if path, err := program.NewOpener(compress(t, []byte(text)))(); err == nil || path != "" {
+			t.Errorf("%s: opened as %q, %v, want an error", what, path, err)
 		}
-		if err := program.Check(path); err == nil {
-			t.Errorf("%s: check succeeded", what)
-		}
+	}
+}
+
+// The first task may come while the robot lacks descriptors, processes or memory.
+func TestOpen_TriesAgainAfterALack(t *testing.T) {
+	b, err := os.ReadFile(build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := program.NewOpener(compress(t, b))
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, lack := open()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(lack, unix.EMFILE) {
+		t.Fatalf("without descriptors: %v, want EMFILE", lack)
+	}
+	first, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := open(); err != nil || second != first {
+		t.Errorf("opened as %q, %v after %q, want the same", second, err, first)
 	}
 }
 
