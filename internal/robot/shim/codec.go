@@ -42,7 +42,9 @@ func decodeSpec(b []byte) (s Spec, err error) {
 		return s, errOtherVersion
 	}
 	c := &codec{isDecoding: true, b: b[1:]}
-	c.spec(&s)
+	if c.spec(&s); c.err == nil && len(c.b) > 0 {
+		return s, errOtherVersion
+	}
 	return s, c.err
 }
 

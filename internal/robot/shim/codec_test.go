@@ -3,7 +3,9 @@ package shim
 import (
 	"encoding/json"
 	"errors"
+	"hash/fnv"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,11 +70,38 @@ func TestSpec_RoundTrips(t *testing.T) {
 			if got, err := decodeSpec(b); err != nil || !reflect.DeepEqual(got, s) {
 				t.Fatalf("decoded as %+v, %v; want %+v", got, err, s)
 			}
+			if got, err := decodeSpec(append(slices.Clone(b), 0)); !errors.Is(err, errOtherVersion) {
+				t.Fatalf("with one byte more: decoded as %+v, %v, want %v", got, err, errOtherVersion)
+			}
 			part := b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]
 			if got, err := decodeSpec(part); err == nil {
 				t.Fatalf("%d of %d bytes are decoded as %+v, want an error", len(part), len(b), got)
 			}
 		})
+	}
+}
+
+// describeType returns the names and kinds of everything below a type, in order.
+func describeType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return t.Kind().String() + " " + describeType(t.Elem())
+	case reflect.Struct:
+		text := "{"
+		for i := range t.NumField() {
+			text += t.Field(i).Name + " " + describeType(t.Field(i).Type) + ";"
+		}
+		return text + "}"
+	}
+	return t.Kind().String()
+}
+
+// A spec that is read as one of another version could start another command.
+func TestCodecVersion_ChangesWithSpec(t *testing.T) {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(describeType(reflect.TypeFor[Spec]())))
+	if want := map[uint32]byte{0xb0221c2: 1}; want[hash.Sum32()] != codecVersion {
+		t.Errorf("Spec has changed: count codecVersion up, and put it here for %#x", hash.Sum32())
 	}
 }
 
