@@ -99,8 +99,9 @@ func (s *shim) handleRequests() {
 }
 
 // orphanDelay is how long a process runs before its orphans are reaped as they exit. A task that ends
-// earlier does not need that: all of them are reaped at its end.
-const orphanDelay = 500 * time.Millisecond
+// earlier does not need that: all of them are reaped at its end. Until then they count as processes of
+// the task, which has a limit.
+const orphanDelay = 50 * time.Millisecond
 
 // watchOrphans has the shim reap the orphans of the task from now on.
 func (s *shim) watchOrphans() {

@@ -130,6 +130,5 @@ func IsRunning(dir string) (bool, error) {
 	return false, unix.Close(lock)
 }
 
-// OpenEvents opens the event pipe, which is readable after the shim has written to its state. The
-// caller closes it.
+// OpenEvents opens the event pipe, which is readable after the task has started. The caller closes it.
 func OpenEvents(dir string) (fd int, err error) { return openFIFO(filepath.Join(dir, eventPipeName)) }

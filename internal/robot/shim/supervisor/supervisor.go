@@ -28,7 +28,7 @@ type Shim struct {
 
 	dir       string
 	pidfd     int
-	eventPipe int // readable when the shim has written to its state
+	eventPipe int // readable when the task has started
 }
 
 // Update is the state of a shim after it changed.
