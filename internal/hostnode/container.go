@@ -52,7 +52,7 @@ func (w *worker) specOf(ctx context.Context, c *corev1.Container, attempt int) (
 		return s, err
 	}
 	s = shim.Spec{
-		Program: w.node.cfg.Program, Dir: dir.shimDir(), LogDir: dir.logsDir(), Driver: "exec",
+		Program: w.node.program, Dir: dir.shimDir(), LogDir: dir.logsDir(), Driver: "exec",
 		Config:  wire.TaskConfig{Exec: &wire.ExecConfig{Command: argv[0], Args: argv[1:]}},
 		WorkDir: w.node.workDir(c, dir), Env: env, KillTimeout: w.gracePeriod(),
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,6 +63,7 @@ type Node struct {
 	source   source
 	host     isolation.Host
 	shims    *supervisor.Supervisor
+	program  string // what Spec.Program of a shim needs
 	events   record.EventRecorder
 	capacity corev1.ResourceList
 	api      endpoint
@@ -110,6 +112,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer n.shims.Close()
+	release, err := n.holdProgram()
+	if err != nil {
+		return err
+	}
+	defer release()
 	n.host = isolation.ProbeHost(ownerName(n.cfg.Dir), n.cfg.Dir)
 	if err := n.openNetwork(); err != nil {
 		return err
@@ -134,6 +141,17 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	<-ctx.Done()
 	return n.shutDown(stop)
+}
+
+// holdProgram opens the agent's program, so that shims are of this version even if its file is replaced:
+// those of another version may not understand what they receive. The caller calls release at the end.
+func (n *Node) holdProgram() (release func(), err error) {
+	f, err := os.OpenFile(n.cfg.Program, unix.O_PATH, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's program: %w", err)
+	}
+	n.program = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	return func() { _ = f.Close() }, nil
 }
 
 // Ready returns nil once pods can be bound to the node.
