@@ -20,5 +20,5 @@ func describeShims(err error) Finding {
 		return newFinding(Warn, check, fmt.Sprintf("%v: %s", err, cost), "build the agent with make build, or install a release")
 	}
 	return newFinding(Warn, check, fmt.Sprintf("cannot run the program of shims from memory: %v; %s", err, cost),
-		"allow programs in memory (sysctl vm.memfd_noexec=0), also for the security module of the kernel")
+		"allow programs in memory (sysctl vm.memfd_noexec=1 or 0), also in SELinux or AppArmor")
 }
