@@ -127,7 +127,7 @@ func (p *Process) measureUse(end *End) {
 		use.CPU = time.Duration(children.Utime.Nano() + children.Stime.Nano())
 	}
 	if use.MemoryPeak == 0 {
-		use.MemoryPeak = children.Maxrss << 10
+		use.MemoryPeak = int64(children.Maxrss) << 10 //nolint:unconvert // it has 32 bits on ARM
 	}
 	end.CPU, end.MemoryPeak = use.CPU, use.MemoryPeak
 }

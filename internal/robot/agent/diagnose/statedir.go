@@ -96,7 +96,7 @@ func checkSpace(dir string) []Finding {
 		found = append(found, newFinding(Warn, stateDirCheck, dir+" is mounted noexec: tasks cannot run programs from their artifacts",
 			"mount it with exec, or name another with --state-dir"))
 	}
-	if s.Type == unix.TMPFS_MAGIC || s.Type == unix.RAMFS_MAGIC {
+	if kind := uint32(s.Type); kind == unix.TMPFS_MAGIC || kind == unix.RAMFS_MAGIC {
 		found = append(found, newFinding(Warn, stateDirCheck, dir+" is in memory: a reboot deletes the journal",
 			"name a directory on a disk with --state-dir"))
 	}
