@@ -18,8 +18,12 @@ var (
 	templateOnce sync.Once
 )
 
+// UseTemplateAlways makes also the first system start from the template, for a process that starts
+// many and has no test of a first start.
+func UseTemplateAlways() { systemCount.Store(1) }
+
 // fillDataDir extracts the template into a new data directory, which halves the processor time of a
-// start. The first system of a process is left as a first start.
+// start. The first system of a process is left as a first start, unless UseTemplateAlways was called.
 func fillDataDir(t testing.TB, dir string) {
 	t.Helper()
 	if systemCount.Add(1) == 1 {
@@ -45,7 +49,7 @@ func makeTemplate(t testing.TB) *os.File {
 	t.Helper()
 	dir := makeDataDir(t)
 	defer os.RemoveAll(dir)
-	u := &Up{t: t, DataDir: dir, args: controlPlaneOnly}
+	u := &Up{t: t, DataDir: dir, args: ControlPlaneOnly}
 	u.Start()
 	u.Stop()
 	file, err := os.CreateTemp("", "k8s4r-template-")

@@ -152,7 +152,7 @@ var startSlots = make(chan struct{}, runtime.NumCPU())
 // without client-side limits.
 func StartAPIServer(t testing.TB) *rest.Config {
 	t.Helper()
-	return StartUp(t, controlPlaneOnly...).RESTConfig()
+	return StartUp(t, ControlPlaneOnly...).RESTConfig()
 }
 
 // KubeconfigOf returns the path of a kubeconfig whose requests are those of a service account in
@@ -173,8 +173,8 @@ func (u *Up) KubeconfigOf(account string) string {
 	return path
 }
 
-// controlPlaneOnly are flags of a system without the programs of K8s4r.
-var controlPlaneOnly = []string{"--without", "manager,server,broker,robots,node,console"}
+// ControlPlaneOnly are flags of a system without the programs of K8s4r.
+var ControlPlaneOnly = []string{"--without", "manager,server,broker,robots,node,console"}
 
 // Start starts the process again with the same data after Stop or Kill. The flags in more apply
 // to this start only.

@@ -50,18 +50,17 @@ func mergePatch(text string) client.Patch {
 	return client.RawPatch("application/merge-patch+json", []byte(text))
 }
 
-// startWithWebhook is start for a manager that serves its webhook on this machine. It has the roles in
-// config/webhook; the registrations are created by an administrator.
-func startWithWebhook(t *testing.T, cfg manager.Config) *system {
+// startWithWebhook starts an API server, and a manager of these namespaces that serves its webhook for
+// all namespaces on this machine. It has the roles in config/webhook; the registrations are created
+// by an administrator.
+func startWithWebhook(t *testing.T, cfg manager.Config, namespaces ...string) *system {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &system{t: t, config: testkit.StartAPIServer(t)}
-	if s.WithWatch, err = client.NewWithWatch(s.config, client.Options{Scheme: manager.NewScheme()}); err != nil {
-		t.Fatal(err)
-	}
+	s := startServer(t)
+	s.namespaces = namespaces
 	const role = "k8s4r-manager-webhook"
 	programs := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:k8s4r-system"}}
 	for _, o := range []client.Object{
@@ -79,16 +78,23 @@ func startWithWebhook(t *testing.T, cfg manager.Config) *system {
 	return s
 }
 
-// TestActions_InClusters has a tenant who changes and deletes a job, and tries to act in another user's name
-// and to remove the records. The API server calls the webhook of the manager.
-func TestActions_InClusters(t *testing.T) {
+// TestWebhook has an API server that calls the webhook of the manager.
+func TestWebhook(t *testing.T) {
 	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
-	sys := startWithWebhook(t, manager.Config{OfflineAfter: time.Hour, Archive: address})
-	h := &history{space: sys.namespace(t, "actions"), store: historyAt(t, address)}
+	sys := startWithWebhook(t, manager.Config{OfflineAfter: time.Hour, Archive: address}, "actions")
+	t.Run("invalid flows are refused", func(t *testing.T) { refusesInvalidFlows(t, sys) })
+	t.Run("actions of users are recorded", func(t *testing.T) {
+		recordsActions(&history{space: sys.namespace(t, "actions"), store: historyAt(t, address)})
+	})
+}
+
+// recordsActions has a tenant who changes and deletes a job, and tries to act in another user's name
+// and to remove the records. It stops the manager.
+func recordsActions(h *history) {
 	h.bind("edits", "tenant", "k8s4r-edit")
 	tenant := h.as("tenant")
-	awaitPolicies(t, h.space)
+	awaitPolicies(h.T, h.space)
 	h.awaitWebhook(tenant)
 
 	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: h.name, Name: "j", Annotations: map[string]string{recordsAnnotation: forged, "own": "x"}}}
@@ -108,16 +114,16 @@ func TestActions_InClusters(t *testing.T) {
 	all := h.awaitActions(before...)
 	for _, a := range all {
 		if a.UID != string(j.UID) || a.NamespaceUID == "" || time.Since(a.At) > time.Hour {
-			t.Errorf("%+v", a)
+			h.Errorf("%+v", a)
 		}
 	}
 	h.must(tenant.Delete(h.Context(), j.DeepCopy()))
 	h.awaitActions(append(before, "tenant delete Job/j")...)
 
-	t.Run("while no manager answers", func(t *testing.T) {
+	h.Run("while no manager answers", func(t *testing.T) {
 		other := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: h.name, Name: "other"}, Spec: j.Spec}
 		h.must(tenant.Create(h.Context(), other))
-		sys.stop()
+		h.stop()
 		refused := func(what string, err error) {
 			t.Helper()
 			if err == nil || !strings.Contains(err.Error(), "metadata.annotations["+recordsAnnotation+"]") {

@@ -3,52 +3,16 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/manager"
-	"k8s4r.io/k8s4r/internal/manager/admission"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
-
-// admitted is an API server with the admission webhook and without controllers.
-func admitted(t *testing.T) client.Client {
-	t.Helper()
-	cluster := testkit.StartAPIServer(t)
-	mgr, err := ctrl.NewManager(cluster, ctrl.Options{Scheme: manager.NewScheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := admission.Add(mgr, admission.Config{Listener: l, URL: "https://" + l.Addr().String()}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := client.New(cluster, client.Options{Scheme: manager.NewScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // chain of steps, each depending on the next one named.
 func chain(name string, steps ...string) *flowv1.JobFlow {
@@ -66,9 +30,8 @@ func chain(name string, steps ...string) *flowv1.JobFlow {
 
 const refused = `admission webhook "validatejobflow.volcano.sh" denied the request: `
 
-func TestAdmission_JobFlows(t *testing.T) {
-	t.Parallel()
-	c := admitted(t)
+// refusesInvalidFlows creates flows in a namespace that the manager does not reconcile.
+func refusesInvalidFlows(t *testing.T, c client.Client) {
 	cyclic := chain("cyclic", "a:a")
 	testkit.EventuallyNoError(t, waitTimeout, "the webhook validates flows", func() error {
 		err := c.Create(t.Context(), cyclic.DeepCopy())

@@ -62,7 +62,7 @@ func historyAt(t *testing.T, address string) *archive.Store {
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
-	sys := start(t, manager.Config{OfflineAfter: time.Hour, Archive: address})
+	sys := startApart(t, apartServer, manager.Config{OfflineAfter: time.Hour, Archive: address}, caseNamespaces("history", 9)...)
 	store := historyAt(t, address)
 	for i, c := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestArchive(t *testing.T) {
 		{"a pod job is marked by an annotation and deleted after its ttl", archivesPods},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.run(&history{space: sys.namespace(t, fmt.Sprintf("history-%d", i)), store: store})
+			c.run(&history{space: sys.namespace(t, caseNamespace("history", i)), store: store})
 		})
 	}
 }
@@ -331,7 +331,7 @@ func TestArchive_RecordsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	postgres := testkit.StartPostgres(t)
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: postgres.Address}
-	sys := start(t, cfg)
+	sys := startApart(t, apartServer, cfg, "down")
 	h := &history{space: sys.namespace(t, "down"), store: historyAt(t, postgres.Address)}
 	h.robots("down-a")
 	h.server(succeed)
@@ -388,7 +388,7 @@ func TestArchive_HasEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: address}
-	sys := start(t, cfg)
+	sys := startApart(t, apartServer, cfg, "once")
 	h := &history{space: sys.namespace(t, "once"), store: historyAt(t, address)}
 	h.robots("once-a", "once-b", "once-c")
 	h.server(succeed)

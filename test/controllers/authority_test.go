@@ -21,7 +21,7 @@ import (
 // what is there and create nothing, beside a tenant who may do both.
 func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "site-a")
+	s := share(t, podServer, onlyVCJob).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bindEverywhere("manager", "k8s4r-manager-robots")
@@ -75,7 +75,7 @@ func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 // namespace.
 func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly).namespace(t, "site-a")
+	s := share(t, flowServer, flowsOnly).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("admins", "admin", "k8s4r-admin")
 	s.allow("one", "robots", "update", "patch")

@@ -15,7 +15,7 @@ import (
 // a robot, each privilege of tasks with a user who has the role edit and none of them.
 func TestAuthz_PrivilegesAreRefusedInEachKind(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "authz-privileges")
+	s := share(t, podServer, onlyVCJob).namespace(t, "authz-privileges")
 	s.bind("edits", "tenant", "edit")
 	s.allow("tenant", "taskgroups", "create", "update", "patch") // no role of ours lets people write TaskGroups
 	awaitPolicies(t, s)

@@ -161,7 +161,7 @@ func (z *authz) addCell(t *testing.T, leaks []string) {
 // a controller copies, whether its author could have set it in the created object directly.
 func TestAuthz_AuthorsNeedTheRightsToWhatIsCreated(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "authz")
+	s := share(t, podServer, onlyVCJob).namespace(t, "authz")
 	s.bind("edits", "editor", "edit")
 	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}})) // of Pods
 	awaitPolicies(t, s)
@@ -197,7 +197,7 @@ func (s *space) managerAccount(controllers ...string) client.Client {
 // admission has allowed for the authors of templates and patches, and no Pods.
 func TestAuthz_ControllersOfWorkflowsNeedNoPods(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "authz-flows")
+	s := share(t, podServer, onlyVCJob).namespace(t, "authz-flows")
 	awaitPolicies(t, s)
 	account := s.managerAccount("jobflow", "jobtemplate", "cronjobflow")
 	if isAllowed(t, account, "create pods") || isAllowed(t, account, "create persistentvolumeclaims") {

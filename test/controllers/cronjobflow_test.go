@@ -23,7 +23,9 @@ import (
 // schedule of every minute is due at once.
 func TestCronJobFlow(t *testing.T) {
 	t.Parallel()
-	s := start(t, manager.Config{Controllers: []string{cronjobflow.Name}, Now: func() time.Time { return time.Now().Add(10 * time.Minute) }})
+	s := startApart(t, apartServer, manager.Config{
+		Controllers: []string{cronjobflow.Name}, Now: func() time.Time { return time.Now().Add(10 * time.Minute) },
+	}, caseNamespaces("cron", 3)...)
 	for i, c := range []struct {
 		name string
 		run  func(*testing.T, *system, string)
@@ -33,7 +35,7 @@ func TestCronJobFlow(t *testing.T) {
 		{"admission rejects invalid specs", rejectsInvalidSpecs},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ns := fmt.Sprintf("cron-%d", i)
+			ns := caseNamespace("cron", i)
 			s.namespace(t, ns)
 			c.run(t, s, ns)
 		})

@@ -13,7 +13,7 @@ import (
 
 func TestScheduler_MeetsDiskAndIsolation(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	runCases(t, "needs", s.namespace, []testCase[*space]{
 		{"a disk is reserved once, and a sticky replica returns to it", goesBackToItsDisk},
 		{"a task waits for the isolation that it requires", waitsForIsolation},

@@ -50,7 +50,7 @@ func (w *written) note(o *v1alpha1.Task) {
 // store, when it gets a resync and loads the list.
 func TestEvents_MissNothingAcrossRestarts(t *testing.T) {
 	t.Parallel()
-	cfg := testkit.StartAPIServer(t)
+	cfg := shareServer(t, changedServer).config
 	c := testkit.NewClient(t, cfg)
 	const namespace, tasks, restarts, between = "events", 8, 4, 100
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -266,7 +266,7 @@ func (g *wayIn) set(shut bool) {
 // that other changes may be missing.
 func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
 	t.Parallel()
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
+	up := testkit.StartUp(t, testkit.ControlPlaneOnly...)
 	const namespace = "events"
 	if err := testkit.NewClient(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)

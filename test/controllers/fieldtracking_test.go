@@ -25,7 +25,7 @@ const (
 // TestFieldTracking has the API server of k8s4r up, and one that has only the policy.
 func TestFieldTracking(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "tracking")
+	s := share(t, podServer, onlyVCJob).namespace(t, "tracking")
 	s.installTwins()
 	for _, group := range []string{"robot.k8s4r.io", twinGroup} {
 		for _, manifest := range []string{trackedTask, trackedGroup} {

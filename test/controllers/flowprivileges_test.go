@@ -37,7 +37,7 @@ func (s *space) named(manifest string) *unstructured.Unstructured {
 // namespace that has a privileged template of another user.
 func TestJobFlow_PatchesReachPrivilegedTemplatesOnlyWithThePermission(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly).flows(t, "flow-privileges")
+	s := share(t, flowServer, flowsOnly).flows(t, "flow-privileges")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bind("edits-too", "trusted", "k8s4r-edit")
 	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
@@ -130,7 +130,7 @@ func (s *flows) awaitRobotJob(name string) *robotv1.Job {
 // Jobs, or only Jobs of one kind.
 func TestAdmission_PatchesOfFlowsNeedTheRightToCreateJobs(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly).namespace(t, "flow-patches")
+	s := share(t, flowServer, flowsOnly).namespace(t, "flow-patches")
 	const flow, robot, pod = "flow.volcano.sh/jobflows", "robot.k8s4r.io/jobs", "batch.volcano.sh/jobs"
 	for user, resources := range map[string][]string{
 		"author": {flow, "flow.k8s4r.io/cronjobflows"}, "of-robots": {flow, robot}, "of-pods": {flow, pod, "/pods"}, "no-pods": {flow, pod},

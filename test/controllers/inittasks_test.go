@@ -16,7 +16,7 @@ import (
 
 func TestInitTasks(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	runCases(t, "init", s.namespace, []testCase[*space]{
 		{"each replica runs its init tasks in order, and stops its daemons", runsInitTasksInOrder},
 		{"a failed init task moves its replica, which starts again", movesWithItsInitTasks},

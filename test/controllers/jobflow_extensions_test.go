@@ -25,7 +25,7 @@ import (
 // TestJobFlow_BeyondVolcano tests what flows can do beyond Volcano's.
 func TestJobFlow_BeyondVolcano(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly)
+	s := share(t, flowServer, flowsOnly)
 	runCases(t, "ours", s.flows, []testCase[*flows]{
 		{"a patch changes only its step", patches},
 		{"a step waits until a Pod responds to its probe", probes},
@@ -400,7 +400,7 @@ func expiresAFlow(s *flows) {
 // TestJobFlow_ExpiredRobotJobWaitsForItsFlow has the controllers of both.
 func TestJobFlow_ExpiredRobotJobWaitsForItsFlow(t *testing.T) {
 	t.Parallel()
-	sys := start(t, manager.Config{Controllers: []string{"job", "taskgroup", "task", "robot"}, OfflineAfter: time.Hour})
+	sys := startApart(t, apartServer, manager.Config{Controllers: []string{"job", "taskgroup", "task", "robot"}, OfflineAfter: time.Hour}, "robot-ttl")
 	s := sys.flows(t, "robot-ttl")
 	s.robots("ttl-a")
 	s.server(succeed)

@@ -24,7 +24,7 @@ var statusOfVolcano = []string{
 // deletes a finished Job without waiting for the flow.
 func TestJobFlow_BesideVolcanosDefinition(t *testing.T) {
 	t.Parallel()
-	system := start(t, flowsOnly)
+	system := startApart(t, changedServer, flowsOnly, "pruned")
 	system.useVolcanosDefinition()
 	s := system.flows(t, "pruned")
 	ran := s.runs(nil)

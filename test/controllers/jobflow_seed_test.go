@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -23,18 +22,11 @@ import (
 // kubectl, and finds what it prints.
 func TestJobFlow_PrintsVolcanosExamples(t *testing.T) {
 	t.Parallel()
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
-	sys := &system{t: t, config: up.RESTConfig()}
-	var err error
-	if sys.WithWatch, err = client.NewWithWatch(sys.config, client.Options{Scheme: manager.NewScheme()}); err != nil {
-		t.Fatal(err)
-	}
-	sys.manage(flowsOnly)
-	s := &flows{&space{T: t, system: sys, name: "default"}}
+	s := &flows{&space{T: t, system: startApart(t, apartServer, flowsOnly, "default"), name: "default"}}
 	s.runs(nil)
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out, err := up.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
+		out, err := s.up.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
 		if err != nil {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
@@ -82,7 +74,7 @@ func TestJobFlow_PrintsVolcanosExamples(t *testing.T) {
 // TestAdmission_AcceptsExamplesOfFlows validates each example with a dry run.
 func TestAdmission_AcceptsExamplesOfFlows(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly)
+	s := share(t, flowServer, flowsOnly)
 	files, err := filepath.Glob("../../examples/jobflow/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d examples, %v", len(files), err)

@@ -27,7 +27,7 @@ import (
 // of their Jobs. TestAdmissionOfJobFlows has the webhook, TestVCJob the Jobs.
 func TestJobFlow(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly)
+	s := share(t, flowServer, flowsOnly)
 	runCases(t, "flow", s.flows, []testCase[*flows]{
 		{"invalid flows are rejected", rejectsInvalidFlows},
 		{"steps without dependencies are created at once", createsRoots},
@@ -63,8 +63,8 @@ func TestJobFlow(t *testing.T) {
 // TestJobFlow_AfterRestarts stops the manager in the middle of flows.
 func TestJobFlow_AfterRestarts(t *testing.T) {
 	t.Parallel()
-	s := start(t, flowsOnly)
-	runCasesInTurn(t, "restarted", s.flows, []testCase[*flows]{
+	s := startApart(t, apartServer, flowsOnly, "flow-restarted-0", "flow-restarted-1", "workers", "wide")
+	runCasesInTurn(t, "flow-restarted", s.flows, []testCase[*flows]{
 		{"a flow whose Jobs ended while no manager ran succeeds", endsWithoutManager},
 		{"a restarted manager continues and creates nothing twice", continuesAfterRestart},
 	})

@@ -18,7 +18,7 @@ import (
 
 func TestJob_Lifecycle(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	runCases(t, "life", s.namespace, []testCase[*space]{
 		{"a paused job lets its tasks end, and continues when it is resumed", pausesAndResumes},
 		{"a job that is created paused starts nothing", startsPaused},

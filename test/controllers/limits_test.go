@@ -48,7 +48,7 @@ func rayManifest(group string) string {
 // TestAdmission_NumbersHaveMaxima has a tenant who may edit a namespace, and writes 2^31-1.
 func TestAdmission_NumbersHaveMaxima(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "maxima")
+	s := share(t, podServer, onlyVCJob).namespace(t, "maxima")
 	s.bind("edits", "tenant", "edit")
 	tenant := s.as("tenant")
 	awaitPolicies(t, s)
@@ -70,7 +70,7 @@ func TestAdmission_NumbersHaveMaxima(t *testing.T) {
 // maximum, like those of another operator.
 func TestAdmission_MaximaOfForeignDefinitions(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "foreign-maxima")
+	s := share(t, podServer, onlyVCJob).namespace(t, "foreign-maxima")
 	s.createLoose("Job", "jobs")
 	s.createLoose("RayCluster", "rayclusters")
 	s.copyLimits()

@@ -15,7 +15,7 @@ import (
 
 func TestScheduler_ReschedulesTasksOfLostRobots(t *testing.T) {
 	t.Parallel()
-	s := start(t, manager.Config{OfflineAfter: 10 * time.Second})
+	s := startApart(t, apartServer, manager.Config{OfflineAfter: 10 * time.Second}, append(caseNamespaces("lost", 3), "fleet-of-lost-2")...)
 	runCases(t, "lost", s.namespace, []testCase[*space]{
 		{"the active tasks of a lost robot are requeued", runsElsewhere},
 		{"the active tasks of a lost robot are paused when the job is pausing", pausesWhatIsLost},

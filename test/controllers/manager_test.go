@@ -20,16 +20,10 @@ import (
 
 func TestManager(t *testing.T) {
 	t.Parallel()
-	s := start(t, manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
-	runCasesInTurn(t, "restarted", s.namespace, []testCase[*space]{
-		{"a restarted manager continues", restarts},
-	})
-	runCases(t, "case", s.namespace, []testCase[*space]{
+	runCases(t, "case", share(t, fleetServer, fleetConfig).namespace, []testCase[*space]{
 		{"a job of two groups runs, the tasks of a replica on one robot", runsAJob},
-		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
 		{"a job without robots reports why it waits, and runs when a robot registers", waitsForARobot},
 		{"too many failures cancel the other tasks", cancelsOtherTasks},
-		{"an offline robot does not keep a canceled task forever", losesARobot},
 		{"an attempt that ended without fault runs again", retriesInterruptedTask},
 		{"a task that was created by hand runs on its chosen robot", choosesARobot},
 		{"a task of a missing job reports that, and runs once the job exists", waitsForItsJob},
@@ -39,6 +33,22 @@ func TestManager(t *testing.T) {
 		{"a deleted task on a legacy agent's robot is kept until the robot was notified", holdsForLegacyAgent},
 		{"a task that is too large for a message fails its job with a message", failsTooLargeTask},
 		{"of two Robots with the same id only one is used", usesOneOfTwoRobots},
+	})
+}
+
+// shortTimes makes robots without heartbeats Offline soon, and creates at most sixty Tasks of a group
+// at a time.
+var shortTimes = manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second}
+
+func TestManager_WindowAndOfflineRobots(t *testing.T) {
+	t.Parallel()
+	s := startApart(t, apartServer, shortTimes, "restarted-0", "brief-0", "brief-1")
+	runCasesInTurn(t, "restarted", s.namespace, []testCase[*space]{
+		{"a restarted manager continues", restarts},
+	})
+	runCases(t, "brief", s.namespace, []testCase[*space]{
+		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
+		{"an offline robot does not keep a canceled task forever", losesARobot},
 	})
 }
 
@@ -182,7 +192,7 @@ func (s *space) awaitEvents(object string, reasons ...string) {
 }
 
 func retriesInterruptedTask(s *space) {
-	s.robots("back-a", "back-b")
+	s.robots("retry-a", "retry-b")
 	s.job("again", group("g", 1, "t"))
 	t := s.awaitTask("again-g-0-t", lifecycle.TaskDispatching)
 	s.report(t.Name, lifecycle.TaskStarted)
@@ -325,7 +335,7 @@ func restarts(s *space) {
 		s.report(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	}
 	s.server(succeed)
-	s.manage(manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
+	s.manage(shortTimes)
 	s.staysInContact("res-a")
 	if j := s.awaitJob("long", lifecycle.JobCompleted); j.Status.SucceededTasks != 40 {
 		s.Errorf("counts %+v", j.Status.TaskCounts)
@@ -358,8 +368,8 @@ func usesOneOfTwoRobots(s *space) {
 // TestManager_WatchesOnlyItsNamespaces runs a manager that watches two namespaces of three.
 func TestManager_WatchesOnlyItsNamespaces(t *testing.T) {
 	t.Parallel()
-	s := start(t, manager.Config{Namespaces: []string{"watched", "empty"}})
-	other, watched := s.namespace(t, "other"), s.namespace(t, "watched")
+	s := startApart(t, apartServer, manager.Config{}, "watched", "empty")
+	other, watched := shareServer(t, apartServer).namespace(t, "other"), s.namespace(t, "watched")
 	for _, in := range []*space{other, watched} {
 		in.job("survey", group("drive", 1, "wheels"))
 		in.ray("c", nil, rayGroup("g", 1))

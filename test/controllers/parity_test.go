@@ -7,16 +7,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/controllers/raycluster"
-	"k8s4r.io/k8s4r/internal/controllers/vcjob"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -37,7 +33,8 @@ var kindsAround = []schema.GroupVersionKind{
 // paritySystem returns the system of all samples, with its policies in force.
 func paritySystem(t *testing.T) *system {
 	t.Helper()
-	s := share(t, "parity", manager.Config{Controllers: []string{raycluster.Name, vcjob.Name}, StatusTick: 10 * time.Millisecond})
+	share(t, rayServer, onlyVCJob)
+	s := share(t, rayServer, onlyRay)
 	awaitPolicies(t, s)
 	return s
 }

@@ -14,7 +14,7 @@ import (
 // privilege, user or driver comes with them.
 func TestAdmission_PrivilegesAreGrantedByName(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "granted")
+	s := share(t, podServer, onlyVCJob).namespace(t, "granted")
 	grants := map[string][]string{
 		"nothing": nil, "pilot": {"user:pilot"}, "root": {"root"}, "root-container": {"root-container"},
 		"networks": {"host-network", "container-network"}, "crew": {"user:a", "user:b", "user:c", "user:d", "user:e"},

@@ -75,7 +75,7 @@ func patchOf(task string) string {
 // TestAdmission_PrivilegesAreOffByDefault has a tenant who may edit a namespace, and nothing more.
 func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "privileges")
+	s := share(t, podServer, onlyVCJob).namespace(t, "privileges")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bind("edits-too", "trusted", "k8s4r-edit")
 	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
@@ -157,7 +157,7 @@ func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
 // a task with privileges. Tasks of a replica share files on their robot.
 func TestAdmission_UsersCannotJoinReplicas(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "replicas")
+	s := share(t, podServer, onlyVCJob).namespace(t, "replicas")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	tenant := s.as("tenant")
 	awaitPolicies(t, s)

@@ -83,7 +83,7 @@ func (s *rays) cluster(name string, hosts ...int32) *rayv1.RayCluster {
 // TestRayCluster_Admission tests what the policy rejects, on creation and on updates.
 func TestRayCluster_Admission(t *testing.T) {
 	t.Parallel()
-	s := newRays(t, share(t, "pods", onlyVCJob).config)
+	s := newRays(t, share(t, podServer, onlyVCJob).config)
 	cases, err := buildtest.Cases()
 	if err != nil || len(cases) < 50 {
 		t.Fatal(len(cases), err)
@@ -330,7 +330,7 @@ func (s *rays) scheduler() {
 // TestRayCluster_PolicyAndDefinition changes objects of the cluster.
 func TestRayCluster_PolicyAndDefinition(t *testing.T) {
 	t.Parallel()
-	config := testkit.StartAPIServer(t)
+	config := shareServer(t, flowServer).config
 	t.Run("a cluster that was stored before there was a policy can be changed and deleted", func(t *testing.T) { adoptsACluster(t, newRays(t, config)) })
 	t.Run("kinds that only KubeRay's operator reconciles get a warning", func(t *testing.T) { newRays(t, config).otherKinds() })
 }
@@ -414,7 +414,7 @@ func (s *rays) createWithAccount(o client.Object, opts ...client.CreateOption) (
 // that the builders are tested with.
 func TestRayCluster_ObjectsAreAccepted(t *testing.T) {
 	t.Parallel()
-	s := newRays(t, share(t, "pods", onlyVCJob).config)
+	s := newRays(t, share(t, podServer, onlyVCJob).config)
 	s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}))
 	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "scaler", Namespace: "fleet"}}))
 	files, err := filepath.Glob("../../internal/controllers/raycluster/build/testdata/*.manifest.yaml")

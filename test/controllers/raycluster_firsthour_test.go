@@ -19,7 +19,6 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build/buildtest"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -27,12 +26,7 @@ import (
 // docs/how-to/move-from-kuberay.md. The test plays KubeRay's operator and the kubelet. It is not
 // parallel, because it reads a metric of the process.
 func TestRayCluster_FirstHourFromKubeRay(t *testing.T) {
-	config := testkit.StartAPIServer(t)
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &firstHour{space: (&system{t: t, config: config, WithWatch: c}).namespace(t, "first-hour")}
+	h := &firstHour{space: shareServer(t, changedServer, "first-hour").namespace(t, "first-hour")}
 	h.startsWithKubeRay()
 	for _, step := range []struct {
 		name string

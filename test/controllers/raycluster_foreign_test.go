@@ -32,8 +32,8 @@ func TestRayCluster_RefusesForeignObjects(t *testing.T) {
 	t.Parallel()
 	settings, gates := build.DefaultSettings(), raycluster.DefaultGates()
 	settings.Requeue = time.Second
-	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
-	rayCases(t, s, "foreign", rayForeign)
+	cfg := manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates}
+	rayCases(t, startApart(t, apartServer, cfg, caseNamespaces("foreign", len(rayForeign))...), "foreign", rayForeign)
 }
 
 var rayForeign = []rayCase{

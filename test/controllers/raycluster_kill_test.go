@@ -18,7 +18,6 @@ import (
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -28,14 +27,8 @@ import (
 func TestRayCluster_SurvivesKills(t *testing.T) {
 	t.Parallel()
 	const clusters, lives, most, work = 50, 8, 20, 60
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
-	config := up.RESTConfig()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := (&system{t: t, config: config, WithWatch: c}).namespace(t, "kills")
-	m := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
+	s := startServer(t).namespace(t, "kills")
+	m := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", s.up.Kubeconfig, "--leader-elect=false",
 		"--controllers="+raycluster.Name, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	p := s.watchPlaces()
 	for i := range clusters {

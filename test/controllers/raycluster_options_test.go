@@ -20,14 +20,16 @@ func TestRayCluster_Options(t *testing.T) {
 	settings, gates := build.DefaultSettings(), raycluster.DefaultGates()
 	settings.DeterministicHeadName, settings.WaitForGCS, settings.RandomDelete = true, false, true
 	gates.StatusConditions, gates.NetworkPolicy, gates.EmbeddedStorage = false, false, false
-	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
-	rayCases(t, s, "options", []rayCase{
-		{"the name of each head is derived from the cluster", rayNamedHead},
-		{"workers without the init container that waits for the head", rayWithoutWait},
-		{"without conditions a suspension follows the spec alone", raySuspendBySpec},
-		{"the controller scales down beside an autoscaler", rayRandomDelete},
-		{"fields whose gates are off are refused", rayGatedFields},
-	})
+	cfg := manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates}
+	rayCases(t, startApart(t, apartServer, cfg, caseNamespaces("options", len(rayOptions))...), "options", rayOptions)
+}
+
+var rayOptions = []rayCase{
+	{"the name of each head is derived from the cluster", rayNamedHead},
+	{"workers without the init container that waits for the head", rayWithoutWait},
+	{"without conditions a suspension follows the spec alone", raySuspendBySpec},
+	{"the controller scales down beside an autoscaler", rayRandomDelete},
+	{"fields whose gates are off are refused", rayGatedFields},
 }
 
 func rayGatedFields(s *space) {

@@ -25,7 +25,6 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -33,14 +32,18 @@ import (
 // tests of the build package show what Pods and the objects around them look like.
 func TestRayCluster(t *testing.T) {
 	t.Parallel()
-	s := start(t, onlyRay)
+	s := share(t, rayServer, onlyRay)
 	rayCases(t, s, "basics", rayBasics)
 	rayCases(t, s, "start", rayStart)
 	rayCases(t, s, "better", rayDifferences)
 	rayCases(t, s, "found", rayAdoption)
 	rayCases(t, s, "network", rayNetwork)
 	rayCases(t, s, "storage", rayStorage)
-	t.Run("it yields to KubeRay's operator", func(t *testing.T) { rayYields(s.namespace(t, "kuberay")) })
+}
+
+func TestRayCluster_YieldsToKubeRay(t *testing.T) {
+	t.Parallel()
+	rayYields(startApart(t, flowServer, onlyRay, "kuberay").namespace(t, "kuberay"))
 }
 
 // reads counts the requests about Pods: those that begin a watch, and those that ask.
@@ -67,12 +70,8 @@ func (r reads) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestRayCluster_ReadsPodsFromTheCache(t *testing.T) {
 	const clusters = 20
 	var watches, asked atomic.Int64
-	config := testkit.StartAPIServer(t)
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &system{t: t, config: rest.CopyConfig(config), WithWatch: c}
+	s := shareServer(t, apartServer, "reads")
+	s.config = rest.CopyConfig(s.config)
 	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reads{next, &watches, &asked} })
 	s.manage(onlyRay)
 	ns := s.namespace(t, "reads")

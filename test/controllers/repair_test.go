@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	admission "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,15 +12,16 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
 // TestManager_RepairsInterruptedChanges interrupts the manager and rejects its writes. Requested
 // changes are completed afterwards.
 func TestManager_RepairsInterruptedChanges(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	runCasesInTurn(t, "repair", s.namespace, []testCase[*space]{
+	in := func(t *testing.T, name string) *space {
+		return startApart(t, apartServer, fleetConfig, name).namespace(t, name)
+	}
+	runCasesInTurn(t, "repair", in, []testCase[*space]{
 		{"a cancel that a restart of the manager interrupts is completed", finishesACancel},
 		{"a cancel that was requested while no manager ran is executed", startsACancel},
 		{"a pause that a restart of the manager interrupts is completed", finishesAPause},
@@ -41,7 +41,7 @@ func (s *space) restart() {
 
 func (s *space) again() {
 	s.Helper()
-	s.manage(manager.Config{OfflineAfter: time.Hour})
+	s.manage(fleetConfig)
 }
 
 // oneRuns creates a job of three tasks. The first is running, the others are pending.

@@ -16,7 +16,7 @@ import (
 // fleet, who creates Robots.
 func TestAdmission_LabelsOfRobotsFollowTheirSyntax(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly).namespace(t, "robot-labels")
+	s := share(t, flowServer, flowsOnly).namespace(t, "robot-labels")
 	s.bind("admins", "admin", "k8s4r-admin")
 	s.bindEverywhere("fleet-admin", "k8s4r-admin")
 	robot := func(id, labels string) *unstructured.Unstructured {

@@ -41,7 +41,7 @@ func isAllowed(t *testing.T, c client.Client, r right) bool {
 // manager's Pod would reach further than the manager's own objects.
 func TestManager_HasRightsOfItsControllersOnly(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	far := []right{
 		"create pods", "delete pods", "get secrets", "create secrets", "create serviceaccounts",
 		"create roles.rbac.authorization.k8s.io", "create rolebindings.rbac.authorization.k8s.io",
@@ -90,7 +90,7 @@ func TestManager_HasRightsOfItsControllersOnly(t *testing.T) {
 // it can create Roles, but none with more than the account has.
 func TestManager_CannotGrantWhatItMayNot(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig).namespace(t, "grants")
+	s := share(t, fleetServer, fleetConfig).namespace(t, "grants")
 	account, err := client.New(s.managerConfig(manager.Config{Controllers: []string{raycluster.Name}}), client.Options{Scheme: manager.NewScheme()})
 	s.must(err)
 	for _, c := range []struct {

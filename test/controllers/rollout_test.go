@@ -17,7 +17,7 @@ import (
 
 func TestJob_ChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	runCases(t, "roll", s.namespace, []testCase[*space]{
 		{"a changed group is rolled out one replica at a time, and other groups do not change", rollsOut},
 		{"a definition that does not work stops the rollout", stopsARollout},

@@ -78,7 +78,7 @@ const noneOfOurs = "0 of 0 robots: none is in this namespace or shared with it"
 
 func TestScheduler_UsesSharedRobots(t *testing.T) {
 	t.Parallel()
-	s := share(t, "fleet", fleetConfig)
+	s := share(t, fleetServer, fleetConfig)
 	runCases(t, "share", s.namespace, []testCase[*space]{
 		{"a job waits until a robot is shared with its namespace, and runs there", usesASharedRobot},
 		{"running tasks continue when their robot is no longer shared, and no new ones start", endsSharing},

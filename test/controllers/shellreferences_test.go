@@ -17,7 +17,7 @@ import (
 // robots and programs choose.
 func TestAdmission_ScriptsWithReferencesAreWarnedAbout(t *testing.T) {
 	t.Parallel()
-	s := share(t, "flows", flowsOnly).namespace(t, "shell-references")
+	s := share(t, flowServer, flowsOnly).namespace(t, "shell-references")
 	s.bind("edits", "tenant", "edit")
 	awaitPolicies(t, s)
 	exec := func(args string) string {

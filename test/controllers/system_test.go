@@ -1,9 +1,11 @@
 // Package controllers tests the manager against a real API server. The tests act as the server and
 // the robots.
 //
-// Starting an API server takes seconds of both processors, so tests with the same configuration of
-// the manager share one (share), and cases of one test run at once, each in a namespace of its own
-// (runCases). Robot ids count in the whole cluster: tests that share a system use different ones.
+// Starting an API server takes seconds of a processor, so tests share a few (sharedServer). Tests with
+// the same configuration also share a manager (share); one that restarts its manager, or configures
+// it in its own way, starts one for its namespaces alone (startApart). Cases of one test run at once,
+// each in a namespace of its own (runCases). Robot ids count among all namespaces of a manager: tests
+// that share one use different ids.
 package controllers
 
 import (
@@ -39,16 +41,38 @@ func init() {
 	ctrl.SetLogger(klog.Background())
 }
 
+// sharedServer names an API server that several tests use.
+type sharedServer string
+
+const (
+	// fleetServer has a manager with all controllers.
+	fleetServer sharedServer = "fleet"
+	// podServer has a manager of pod jobs. Admission tests write all other kinds, which no manager
+	// reconciles.
+	podServer sharedServer = "pods"
+	// flowServer has a manager of flows, whose jobs the tests play, and short-lived Leases and
+	// policies of other operators.
+	flowServer sharedServer = "flows"
+	// rayServer has a manager of RayClusters and one of pod jobs.
+	rayServer sharedServer = "ray"
+	// apartServer has only managers that reconcile the namespaces of one test (startApart).
+	apartServer sharedServer = "apart"
+	// changedServer is for tests that change definitions of kinds, each those of other kinds. It has
+	// only managers that reconcile the namespaces of one test, and no Tasks of other tests.
+	changedServer sharedServer = "changed"
+)
+
 // Systems that several tests share.
 var (
 	process testing.TB // cleans up when all tests have ended
 	shared  = struct {
 		sync.Mutex
-		systems map[string]func() *system // by name
+		systems map[string]func() *system // by server, and by server and controllers
 	}{systems: map[string]func() *system{}}
 )
 
 func TestMain(m *testing.M) {
+	testkit.UseTemplateAlways()
 	status := 0
 	failed := testkit.RunProgram(func(t testing.TB) {
 		process = t
@@ -57,14 +81,43 @@ func TestMain(m *testing.M) {
 	os.Exit(max(status, failed))
 }
 
-// share returns the system of that name, which the first of its tests starts. Tests that share a
-// system must not stop its manager.
-func share(t *testing.T, name string, cfg manager.Config) *system {
+// share returns a shared server with a manager of all namespaces, which the first of its tests starts.
+// Tests must not stop that manager.
+func share(t *testing.T, server sharedServer, cfg manager.Config) *system {
+	t.Helper()
+	all := *shareServer(t, server)
+	return startOnce(t, fmt.Sprintf("%s %v", server, cfg.Controllers), func() *system {
+		all.t = process
+		all.manage(cfg)
+		return &all
+	})
+}
+
+// shareServer returns a shared server, which the first of its tests starts, for the test alone to
+// start managers that reconcile these namespaces. If there are none, the test starts no manager.
+func shareServer(t *testing.T, server sharedServer, namespaces ...string) *system {
 	t.Helper()
 	testkit.BinaryPath(t, "k8s4r") // fails this test, and not the process
+	s := *startOnce(t, string(server), func() *system { return startServer(process) })
+	s.t, s.namespaces = t, namespaces
+	return &s
+}
+
+// startApart starts a manager that reconciles these namespaces of a shared server. The test may stop
+// it and start another.
+func startApart(t *testing.T, server sharedServer, cfg manager.Config, namespaces ...string) *system {
+	t.Helper()
+	s := shareServer(t, server, namespaces...)
+	s.manage(cfg)
+	return s
+}
+
+// startOnce returns what the first call with that name started.
+func startOnce(t *testing.T, name string, start func() *system) *system {
+	t.Helper()
 	shared.Lock()
 	if shared.systems[name] == nil {
-		shared.systems[name] = sync.OnceValue(func() *system { return tryStart(process, cfg) })
+		shared.systems[name] = sync.OnceValue(func() *system { return tryStart(start) })
 	}
 	get := shared.systems[name]
 	shared.Unlock()
@@ -75,13 +128,13 @@ func share(t *testing.T, name string, cfg manager.Config) *system {
 	return s
 }
 
-// tryStart is start in a goroutine of its own. It returns nil if starting fails: Fatal of t would
-// otherwise end the goroutine of the test that happens to be the first, which then panics.
-func tryStart(t testing.TB, cfg manager.Config) *system {
+// tryStart calls start in a goroutine of its own. It returns nil if starting fails: Fatal of process
+// would otherwise end the goroutine of the test that happens to be the first, which then panics.
+func tryStart(start func() *system) *system {
 	started := make(chan *system, 1)
 	go func() {
 		defer close(started)
-		started <- start(t, cfg)
+		started <- start()
 	}()
 	return <-started
 }
@@ -102,36 +155,49 @@ func runCases[S any](t *testing.T, prefix string, in func(t *testing.T, name str
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(in(t, fmt.Sprintf("%s-%d", prefix, i)))
+			c.run(in(t, caseNamespace(prefix, i)))
 		})
 	}
+}
+
+// caseNamespace returns the namespace of a case of runCases.
+func caseNamespace(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
+
+// caseNamespaces returns the namespaces of the first n cases.
+func caseNamespaces(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, caseNamespace(prefix, i))
+	}
+	return names
 }
 
 // runCasesInTurn runs cases that stop the manager one after another.
 func runCasesInTurn[S any](t *testing.T, prefix string, in func(t *testing.T, name string) S, cases []testCase[S]) {
 	t.Helper()
 	for i, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(in(t, fmt.Sprintf("%s-%d", prefix, i))) })
+		t.Run(c.name, func(t *testing.T) { c.run(in(t, caseNamespace(prefix, i))) })
 	}
 }
 
 // system is an API server with the manager running against it.
 type system struct {
 	t      testing.TB
+	up     *testkit.Up
 	config *rest.Config
 	client.WithWatch
-	stop func() // stops the manager
+	namespaces []string // those that the managers reconcile; empty: all
+	stop       func()   // stops the manager
 }
 
-func start(t testing.TB, cfg manager.Config) *system {
+// startServer starts an API server without a manager.
+func startServer(t testing.TB) *system {
 	t.Helper()
-	s := &system{t: t, config: testkit.StartAPIServer(t)}
-	c, err := client.NewWithWatch(s.config, client.Options{Scheme: manager.NewScheme()})
-	if err != nil {
+	s := &system{t: t, up: testkit.StartUp(t, testkit.ControlPlaneOnly...)}
+	s.config = s.up.RESTConfig()
+	var err error
+	if s.WithWatch, err = client.NewWithWatch(s.config, client.Options{Scheme: manager.NewScheme()}); err != nil {
 		t.Fatal(err)
 	}
-	s.WithWatch = c
-	s.manage(cfg)
 	return s
 }
 
@@ -140,6 +206,9 @@ func start(t testing.TB, cfg manager.Config) *system {
 // name admission knows that they are from a Job.
 func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
+	if len(s.namespaces) > 0 {
+		cfg.Namespaces = s.namespaces
+	}
 	skip := true
 	opts := ctrl.Options{
 		Scheme: manager.NewScheme(), Cache: manager.CacheOptions(cfg.Namespaces...), Controller: manager.ControllerOptions(),
@@ -207,6 +276,9 @@ func (s *system) managerConfig(cfg manager.Config) *rest.Config {
 // namespace creates a namespace for one test.
 func (s *system) namespace(t *testing.T, name string) *space {
 	t.Helper()
+	if len(s.namespaces) > 0 && !slices.Contains(s.namespaces, name) {
+		t.Fatalf("namespace %s: the manager of this test reconciles only %v; pass the name to startApart", name, s.namespaces)
+	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := s.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
@@ -242,7 +314,7 @@ func (s *system) withWarnings(w *warningRecorder) *system {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &system{t: s.t, config: config, WithWatch: c, stop: s.stop}
+	return &system{t: s.t, config: config, WithWatch: c, namespaces: s.namespaces, stop: s.stop}
 }
 
 // space is a namespace and the test that works in it.

@@ -96,7 +96,7 @@ func (s *space) addFields(to any, fields string) {
 // tenant creates are those of a Job.
 func TestAdmission_OwnersExcuseNothing(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "excuses")
+	s := share(t, podServer, onlyVCJob).namespace(t, "excuses")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.allow("tenant", "taskgroups", "create", "patch")
 	tenant := s.as("tenant")
@@ -129,7 +129,7 @@ func TestAdmission_OwnersExcuseNothing(t *testing.T) {
 // TestAdmission_ChangesOfTasks has a tenant who changes a Task that the manager has created.
 func TestAdmission_ChangesOfTasks(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "changes")
+	s := share(t, podServer, onlyVCJob).namespace(t, "changes")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	tenant, manager := s.as("tenant"), s.as("system:serviceaccount:k8s4r-system:k8s4r-manager")
 	awaitPolicies(t, s)

@@ -18,16 +18,23 @@ import (
 
 func TestJob_ServiceAndSystemTypes(t *testing.T) {
 	t.Parallel()
-	s := start(t, manager.Config{OfflineAfter: time.Hour, TaskWindow: 20})
-	runCasesInTurn(t, "types-restarted", s.namespace, []testCase[*space]{
-		{"a restarted manager knows which robot has which replica", coversAfterARestart},
-	})
-	runCases(t, "types", s.namespace, []testCase[*space]{
+	runCases(t, "types", share(t, fleetServer, fleetConfig).namespace, []testCase[*space]{
 		{"a service whose task ends runs it again, and is not completed", keepsAService},
-		{"a service with more replicas than the window gets all of them", keepsALargeService},
 		{"a system job without a robot waits, and can be canceled", waitsForRobots},
 		{"a system job runs on every matching robot, including those that register later", coversRobots},
 		{"a system task stays on its robot through a drain and a loss", staysWithItsRobot},
+	})
+}
+
+// smallWindow creates at most twenty Tasks of a group at a time.
+var smallWindow = manager.Config{OfflineAfter: time.Hour, TaskWindow: 20}
+
+func TestJob_ServiceAndSystemTypesInASmallWindow(t *testing.T) {
+	t.Parallel()
+	s := startApart(t, apartServer, smallWindow, caseNamespaces("window", 2)...)
+	runCasesInTurn(t, "window", s.namespace, []testCase[*space]{
+		{"a restarted manager knows which robot has which replica", coversAfterARestart},
+		{"a service with more replicas than the window gets all of them", keepsALargeService},
 	})
 }
 
@@ -178,7 +185,7 @@ func coversAfterARestart(s *space) {
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "again-0"}, Spec: v1alpha1.RobotSpec{RobotID: "again-0"}}
 	s.must(s.Create(s.Context(), r))
 	s.recordHeartbeat("again-0")
-	s.manage(manager.Config{OfflineAfter: time.Hour, TaskWindow: 20})
+	s.manage(smallWindow)
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 8, RunningTasks: 8})
 	var after []string
 	for _, t := range s.tasks() {

@@ -22,7 +22,7 @@ import (
 // TestVCJob_Admission tests what the policy rejects in Jobs and in JobTemplates.
 func TestVCJob_Admission(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "admission")
+	s := share(t, podServer, onlyVCJob).namespace(t, "admission")
 	awaitPolicies(t, s)
 	policies := func(p ...batchv1.LifecyclePolicy) func(*batchv1.JobSpec) {
 		return func(j *batchv1.JobSpec) { j.Policies = p }
@@ -133,7 +133,7 @@ func TestVCJob_Admission(t *testing.T) {
 // An object whose quantities cannot be parsed would prevent the controllers from reading all others.
 func TestAdmission_RefusesQuantitiesThatCannotBeParsed(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "quantities")
+	s := share(t, podServer, onlyVCJob).namespace(t, "quantities")
 	for kind, text := range map[string]string{
 		"vcjob":      `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {tasks: [{name: a, replicas: 1, template: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: QUANTITY}}}]}}}]}}`,
 		"template":   `{apiVersion: flow.volcano.sh/v1alpha1, kind: JobTemplate, spec: {tasks: [{name: a, replicas: 1, template: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: QUANTITY}}}]}}}]}}`,
@@ -154,7 +154,7 @@ func TestAdmission_RefusesQuantitiesThatCannotBeParsed(t *testing.T) {
 // So would a port that is no int32: the schema of a number or a text has no range of its own.
 func TestAdmission_RefusesPortsThatCannotBeParsed(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "ports")
+	s := share(t, podServer, onlyVCJob).namespace(t, "ports")
 	const pod = `template: {spec: {containers: [{name: a, image: a, readinessProbe: {tcpSocket: {port: PORT}}}]}}`
 	const head = `{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {template: {spec: {containers: [{name: a, image: a}]}}}, networkPolicy: `
 	for kind, text := range map[string]string{
@@ -198,7 +198,7 @@ func many(n int) []batchv1.TaskSpec {
 // TestVCJob_Updates tests which fields of a Job can change.
 func TestVCJob_Updates(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "edits")
+	s := share(t, podServer, onlyVCJob).namespace(t, "edits")
 	awaitPolicies(t, s)
 	one := int32(1)
 	s.vcjob("j", func(j *batchv1.Job) { j.Spec.Tasks = append(j.Spec.Tasks, many(150)...) }, vctask("t", 2), vctask("", 1))
@@ -235,7 +235,7 @@ func TestVCJob_Updates(t *testing.T) {
 // TestVCJob_Warnings tests warnings about settings without effect.
 func TestVCJob_Warnings(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "warnings")
+	s := share(t, podServer, onlyVCJob).namespace(t, "warnings")
 	awaitPolicies(t, s)
 	warnings := &warningRecorder{}
 	recorded := &space{T: t, system: s.withWarnings(warnings), name: s.name}
@@ -267,7 +267,7 @@ func TestVCJob_Warnings(t *testing.T) {
 // TestQueue_WarnsThatNothingReconcilesIt creates a Queue by Volcano's definition.
 func TestQueue_WarnsThatNothingReconcilesIt(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "queues")
+	s := share(t, podServer, onlyVCJob).namespace(t, "queues")
 	awaitPolicies(t, s)
 	crd := s.object(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: queues.scheduling.volcano.sh}, spec: {
 		group: scheduling.volcano.sh, scope: Cluster, names: {kind: Queue, plural: queues, singular: queue, listKind: QueueList},

@@ -46,7 +46,7 @@ func describeDefaults(s *batchv1.JobSpec) string {
 // TestVCJob_DefaultsAreInObject reads what Volcano's webhook would write.
 func TestVCJob_DefaultsAreInObject(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob).namespace(t, "defaults")
+	s := share(t, podServer, onlyVCJob).namespace(t, "defaults")
 	testkit.Eventually(t, waitTimeout, "the policy is in force", func() bool {
 		j := undefaulted(s.name, 1)
 		s.must(s.Create(t.Context(), j, client.DryRunAll))

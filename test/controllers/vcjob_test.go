@@ -33,7 +33,7 @@ var onlyVCJob = manager.Config{Controllers: []string{vcjob.Name}, StatusTick: 10
 // kubelet.
 func TestVCJob(t *testing.T) {
 	t.Parallel()
-	s := share(t, "pods", onlyVCJob)
+	s := share(t, podServer, onlyVCJob)
 	runCases(t, "vc", s.namespace, []testCase[*space]{
 		{"a Pod has Volcano's name, labels and annotations", vcPods},
 		{"all Pods succeed: Completed, and the counts stay right (#4616)", vcCompletes},
@@ -668,7 +668,7 @@ func capacityOf(name corev1.ResourceName, amount string) corev1.ResourceList {
 // missed, and nothing happens twice.
 func TestVCJob_AfterRestarts(t *testing.T) {
 	t.Parallel()
-	s := start(t, onlyVCJob).namespace(t, "restarts")
+	s := startApart(t, apartServer, onlyVCJob, "restarts").namespace(t, "restarts")
 	again := func(meanwhile func()) {
 		s.stop()
 		meanwhile()
@@ -734,7 +734,7 @@ func (s *space) remade(retry int, names ...string) {
 // TestVCJob_YieldsToVolcano runs beside a Lease of Volcano's own controller.
 func TestVCJob_YieldsToVolcano(t *testing.T) {
 	t.Parallel()
-	s := start(t, onlyVCJob).namespace(t, "volcano-system")
+	s := startApart(t, flowServer, onlyVCJob, "volcano-system").namespace(t, "volcano-system")
 	holder, ends := "vc-controllers-0", time.Now().Add(5*time.Second)
 	renewed := metav1.NewMicroTime(ends.Add(-time.Minute))
 	lease := &coordinationv1.Lease{
