@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -45,12 +46,17 @@ func (w *written) note(o *v1alpha1.Task) {
 	w.all[o.Name] = append(w.all[o.Name], seen{version: n, state: o.Status.State})
 }
 
-// TestEvents_MissNothingAcrossRestarts checks with a real API server that a reader receives every
-// change in order, with the state before it, and that it misses nothing after a restart of the
-// store, when it gets a resync and loads the list.
-func TestEvents_MissNothingAcrossRestarts(t *testing.T) {
+// TestEvents follows all objects of an API server of its own.
+func TestEvents(t *testing.T) {
 	t.Parallel()
-	cfg := shareServer(t, changedServer).config
+	up := testkit.StartUp(t, testkit.ControlPlaneOnly...)
+	t.Run("nothing is missed across restarts of the store", func(t *testing.T) { missesNothing(t, up.RESTConfig()) })
+	t.Run("a stream continues after a restart of the API server", func(t *testing.T) { continuesAfterAPIServer(t, up) })
+}
+
+// missesNothing checks that a reader receives every change in order, with the state before it, and
+// that it misses nothing after a restart of the store, when it gets a resync and loads the list.
+func missesNothing(t *testing.T, cfg *rest.Config) {
 	c := testkit.NewClient(t, cfg)
 	const namespace, tasks, restarts, between = "events", 8, 4, 100
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -261,13 +267,10 @@ func (g *wayIn) set(shut bool) {
 	g.conns = nil
 }
 
-// TestEvents_ContinueAfterAPIServerRestarts checks that a stream continues after the API server has
-// lost its history of changes: recorded changes and all differences are sent in order, with a note
-// that other changes may be missing.
-func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
-	t.Parallel()
-	up := testkit.StartUp(t, testkit.ControlPlaneOnly...)
-	const namespace = "events"
+// continuesAfterAPIServer restarts the API server, which loses its history of changes: recorded changes
+// and all differences are sent in order, with a note that other changes may be missing.
+func continuesAfterAPIServer(t *testing.T, up *testkit.Up) {
+	const namespace = "api-server-restarts"
 	if err := testkit.NewClient(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}

@@ -57,8 +57,8 @@ const (
 	rayServer sharedServer = "ray"
 	// apartServer has only managers that reconcile the namespaces of one test (startApart).
 	apartServer sharedServer = "apart"
-	// changedServer is for tests that change definitions of kinds, each those of other kinds. It has
-	// only managers that reconcile the namespaces of one test, and no Tasks of other tests.
+	// changedServer is for tests that change definitions of kinds, each that of another kind. It has
+	// only managers that reconcile the namespaces of one test (startApart).
 	changedServer sharedServer = "changed"
 )
 
