@@ -148,13 +148,6 @@ func UnmountTaskDirs(t testing.TB, stateDir string) {
 // and more would time out.
 var startSlots = make(chan struct{}, runtime.NumCPU())
 
-// StartAPIServer starts only the control plane and returns the admin's client configuration
-// without client-side limits.
-func StartAPIServer(t testing.TB) *rest.Config {
-	t.Helper()
-	return StartUp(t, ControlPlaneOnly...).RESTConfig()
-}
-
 // KubeconfigOf returns the path of a kubeconfig whose requests are those of a service account in
 // k8s4r-system. Admission treats what the manager writes by the name of its account.
 func (u *Up) KubeconfigOf(account string) string {

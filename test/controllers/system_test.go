@@ -50,8 +50,8 @@ const (
 	// podServer has a manager of pod jobs. Admission tests write all other kinds, which no manager
 	// reconciles.
 	podServer sharedServer = "pods"
-	// flowServer has a manager of flows, whose jobs the tests play, and short-lived Leases and
-	// policies of other operators.
+	// flowServer has a manager of flows, whose jobs the tests play. Tests create Leases of other
+	// operators on it, and replace the policy of RayClusters.
 	flowServer sharedServer = "flows"
 	// rayServer has a manager of RayClusters and one of pod jobs.
 	rayServer sharedServer = "ray"
