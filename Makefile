@@ -150,50 +150,53 @@ truth: deps build ## cases in which the system once reported something untrue; T
 demo: build ## start everything, run examples/ to the end
 	@hack/demo
 
+# With BASELINE=GIT_REF, the benchmark of that commit runs in turn with this one. BENCH has flags of the benchmark.
+run-bench = go run $(if $(BASELINE),./hack/sidebyside -baseline '$(BASELINE)' $(if $(filter build,$^),-programs)) ./test/bench/$(1) $(BENCH)
+
 .PHONY: bench-tasks
 bench-tasks: build ## tasks a second from submission to completion, against the raw write rate
-	go run ./test/bench/tasks
+	$(call run-bench,tasks)
 
 .PHONY: bench-memory
 bench-memory: build ## memory of k8s4r up: new, after ten minutes of load, ten minutes later, and of a finished task
-	go run ./test/bench/memory
+	$(call run-bench,memory)
 
 .PHONY: bench-flow
 bench-flow: build ## flows a second, overhead an edge, writes a step and CPU of the controllers of flows
-	go run ./test/bench/flow
+	$(call run-bench,flow)
 
 .PHONY: bench-raycluster
 bench-raycluster: build ## seconds until RayClusters are ready, CPU, memory and writes of their controller
-	go run ./test/bench/raycluster
+	$(call run-bench,raycluster)
 
 .PHONY: bench-placement
 bench-placement: ## decisions a second and time of one cycle of the pure planner
-	go run ./test/bench/placement
+	$(call run-bench,placement)
 
 .PHONY: bench-agent
 bench-agent: build ## time from dispatch to process start, starts a second and memory of tasks, against fork and exec
-	go run ./test/bench/agent
+	$(call run-bench,agent)
 
 .PHONY: bench-agent-footprint
 bench-agent-footprint: build ## size, memory and traffic of an idle agent
-	go run ./test/bench/footprint
+	$(call run-bench,footprint)
 
 .PHONY: bench-broker
 bench-broker: deps ## messages a second, latency and memory of brokers with and without certificates and rules, and how fast 1000 robots come back
-	go run ./test/bench/broker
+	$(call run-bench,broker)
 
 .PHONY: bench-hostile
 bench-hostile: build ## what a hostile robot costs 199 others, what idle connections cost, and whether the manager survives the largest numbers
-	go run ./test/bench/hostile
+	$(call run-bench,hostile)
 
 .PHONY: bench-archive
 bench-archive: ## finished jobs a second into the archive, and how long its questions take
-	go run ./test/bench/archive
+	$(call run-bench,archive)
 
 .PHONY: bench-events
 bench-events: build ## time from the exit of a process to the events of a hundred readers and to the page of a browser
 	@hack/deps browser
-	go run ./test/bench/events
+	$(call run-bench,events)
 
 .PHONY: images
 images: build ## build an image of each program, with docker
