@@ -174,15 +174,14 @@ func failedDeleteReason(d Deletion) string {
 	return ReasonFailedDeleteWorker
 }
 
-// writeStatus writes the status if needsStatusWrite. If it is too early for a change that is not
-// urgent, it returns the time to try again; the zero time means that nothing is left to write.
+// writeStatus writes the status if it is due. If it is too early, it returns the time to try again;
+// the zero time means that nothing is left to write.
 func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.RayClusterStatus) (time.Time, error) {
 	cluster := w.Cluster
-	if !needsStatusWrite(&cluster.Status, status) {
-		return time.Time{}, nil
-	}
 	now := c.Now()
-	if due := w.LastStatus.Add(c.Options.Tick); due.After(now) && !isUrgentChange(&cluster.Status, status) {
+	var times statusTimes
+	c.updateMemory(cluster, func(m *memory) { times = m.statusTimes })
+	if due, needed := statusDue(c.Options.Tick, times, &cluster.Status, status); !needed || due.After(now) {
 		return due, nil
 	}
 	at := metav1.NewTime(now)
@@ -195,7 +194,7 @@ func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.Ra
 	}
 	if written {
 		c.updateMemory(cluster, func(m *memory) {
-			if m.lastStatus = now; !provisionedAt.Equal(before) {
+			if m.statusTimes.written = now; !provisionedAt.Equal(before) {
 				m.provisionedAt = provisionedAt
 			}
 		})

@@ -14,8 +14,12 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// largestBatch is the most Pods that are created before their results are checked.
-const largestBatch = 64
+const (
+	// firstBatch is how many workers are created before their results are checked, and largestBatch
+	// the most. Each batch is twice as large as the one before.
+	firstBatch   = maxParallelCalls
+	largestBatch = 64
+)
 
 // createMissing creates the missing Pods and writes the generations of those that come next. It does
 // neither while the cache may lack Pods that exist.
@@ -29,19 +33,38 @@ func (c *Controller) createMissing(ctx context.Context, w *Input, s Actions) err
 	return errors.Join(c.writeGenerations(ctx, w.Cluster, s.Generations), c.createPods(ctx, w, s.Create))
 }
 
-// createPods creates Pods in batches of 1, 2, 4 … and stops after the first batch with an error, so
-// that an exhausted quota is hit by few requests.
-func (c *Controller) createPods(ctx context.Context, w *Input, pods []*corev1.Pod) error {
-	all := pods
-	defer func() { c.recordCreatedPods(w.Cluster, all) }()
-	for size := 1; len(pods) > 0; size = min(2*size, largestBatch) {
-		n := min(size, len(pods))
-		if err := forEachParallel(ctx, pods[:n], func(ctx context.Context, pod *corev1.Pod) error { return c.createOne(ctx, w.Cluster, pod) }); err != nil {
-			return err
+// createPods creates Pods in batches and stops after the first batch with an error. After an error
+// the next pass starts with a single Pod, so that an exhausted quota is hit by few requests.
+func (c *Controller) createPods(ctx context.Context, w *Input, pods []*corev1.Pod) (err error) {
+	first := firstBatch
+	c.updateMemory(w.Cluster, func(m *memory) {
+		if m.createFailed {
+			first = 1
 		}
-		pods = pods[n:]
+	})
+	for _, batch := range splitBatches(pods, first) {
+		err = forEachParallel(ctx, batch, func(ctx context.Context, pod *corev1.Pod) error { return c.createOne(ctx, w.Cluster, pod) })
+		if err != nil {
+			break
+		}
 	}
-	return nil
+	c.updateMemory(w.Cluster, func(m *memory) { m.createFailed, m.statusTimes.created = err != nil, c.Now() })
+	c.recordCreatedPods(w.Cluster, pods)
+	return err
+}
+
+// splitBatches returns the batches in which Pods are created. The head is created alone: workers
+// must not take the rest of a quota that the head needs.
+func splitBatches(pods []*corev1.Pod, first int) [][]*corev1.Pod {
+	var all [][]*corev1.Pod
+	if len(pods) > 0 && isHead(pods[0]) {
+		all, pods = append(all, pods[:1]), pods[1:]
+	}
+	for size := first; len(pods) > 0; size = min(2*size, largestBatch) {
+		n := min(size, len(pods))
+		all, pods = append(all, pods[:n]), pods[n:]
+	}
+	return all
 }
 
 // createOne creates one Pod. If the Pod exists and belongs to this cluster, that is success.

@@ -43,8 +43,6 @@ type Input struct {
 	MissingServiceAccount bool
 	// Token is a random token, set if the cluster needs a Secret. Plan itself uses no randomness.
 	Token string
-	// LastStatus is when the status was last written.
-	LastStatus time.Time
 }
 
 // Actions is what the controller applies after one Plan, in the order of the fields.

@@ -13,7 +13,7 @@ import (
 // memory is what the controller remembers about one cluster. It is lost on a restart, which costs
 // an extra read, an extra write or the reuse of a Pod name.
 type memory struct {
-	lastStatus time.Time
+	statusTimes statusTimes
 	// provisionedAt is when the condition Provisioned last changed, with fractions of a second.
 	provisionedAt time.Time
 	// pastNames holds the names of the Pods that were seen in each slot.
@@ -22,6 +22,8 @@ type memory struct {
 	retries map[slot]int
 	// takenNames holds Pod names that belong to another owner.
 	takenNames map[string]bool
+	// createFailed is set if a Pod could not be created in the last pass that tried.
+	createFailed bool
 	// ensured records, by kind and name, which object was ensured and when.
 	ensured map[string]ensured
 	// readBack is when the cache last had all Pods that the API server has.
@@ -75,14 +77,17 @@ func (m *memory) forgetGroups(cluster *rayv1.RayCluster) {
 }
 
 // fillInput copies the remembered state into the input of a plan.
-func (m *memory) fillInput(w *Input) {
+func (m *memory) fillInput(now time.Time, w *Input) {
+	if m.statusTimes.written.IsZero() {
+		m.statusTimes.written = now
+	}
 	w.PastNames = make(map[slot]map[string]bool, len(m.pastNames))
 	for s, was := range m.pastNames {
 		if was.generation == w.Generations[s.group] {
 			w.PastNames[s] = maps.Clone(was.names)
 		}
 	}
-	w.Retries, w.Taken, w.LastStatus = maps.Clone(m.retries), maps.Clone(m.takenNames), m.lastStatus
+	w.Retries, w.Taken = maps.Clone(m.retries), maps.Clone(m.takenNames)
 }
 
 // updateMemory calls f with the memory of the cluster.

@@ -37,7 +37,8 @@ type model struct {
 	memory   memory
 	creating map[string]types.UID // Pods that the cache may not show
 	flights  []flight
-	delay    int            // of the next flight
+	delay    int            // of the next flights
+	parallel int            // how many creates are in flight when the controller crashes
 	late     map[string]int // by group: workers created that way, after another controller had taken over
 	deleting map[types.UID]bool
 }
@@ -104,7 +105,7 @@ func (m *model) observeInput(lag int) Input {
 	maps.Copy(w.Deleting, m.deleting)
 	w.Generations = generationsOf(w.Cluster)
 	m.memory.recordPods(w.Pods, w.Generations)
-	m.memory.fillInput(&w)
+	m.memory.fillInput(m.now, &w)
 	return w
 }
 
@@ -135,9 +136,9 @@ func (m *model) reconcileOnce(lag, diesAfter int) bool {
 	}
 	acts := m.acts(w, s)
 	dies := diesAfter >= 0 && diesAfter < len(acts)
-	var last *corev1.Pod
+	var open []*corev1.Pod
 	if dies {
-		last, acts = acts[diesAfter].creates, acts[:diesAfter]
+		open, acts = m.openCreates(acts[diesAfter:]), acts[:diesAfter]
 	}
 	for _, act := range acts {
 		act.do()
@@ -145,12 +146,26 @@ func (m *model) reconcileOnce(lag, diesAfter int) bool {
 	m.deliverCreates(1)
 	m.snapshot()
 	if dies {
-		if last != nil {
-			m.flights = append(m.flights, flight{last, m.delay})
+		for _, pod := range open {
+			m.flights = append(m.flights, flight{pod, m.delay})
 		}
 		m.restart()
 	}
 	return len(acts) > 0
+}
+
+// openCreates returns the creates that are in flight when the controller crashes before these writes:
+// m.parallel of those that it sends at once. A head is created alone.
+func (m *model) openCreates(acts []act) (open []*corev1.Pod) {
+	for _, a := range acts {
+		if a.creates == nil || isHead(a.creates) && len(open) > 0 || len(open) == m.parallel {
+			return open
+		}
+		if open = append(open, a.creates); isHead(a.creates) {
+			return open
+		}
+	}
+	return open
 }
 
 // deliverCreates applies the creates in flight that arrive within so many passes. Another controller
@@ -215,7 +230,7 @@ func (m *model) acts(w Input, s Actions) []act {
 		}
 	}
 	status := ComputeStatus(m.now, m.opts, w, s, nil)
-	if needsStatusWrite(&m.cluster.Status, status) {
+	if due, needed := statusDue(m.opts.Tick, m.memory.statusTimes, &m.cluster.Status, status); needed && !due.After(m.now) {
 		acts = append(acts, act{do: func() { m.write(status) }})
 	}
 	return acts
@@ -245,7 +260,7 @@ func (m *model) write(s *rayv1.RayClusterStatus) {
 			m.t.Fatalf("no row of the table of conditions is %+v", c)
 		}
 	}
-	m.cluster.Status = *s.DeepCopy()
+	m.cluster.Status, m.memory.statusTimes.written = *s.DeepCopy(), m.now
 }
 
 func (m *model) deletedByUs(d Deletion) {
@@ -284,6 +299,7 @@ func (m *model) create(pod *corev1.Pod) {
 		return
 	}
 	made := m.put(pod)
+	m.memory.statusTimes.created = m.now
 	m.creating[pod.Name] = made.UID
 	m.checkLimits(made)
 }
@@ -528,7 +544,7 @@ func TestPlan_ConvergesAfterAnySequence(t *testing.T) {
 			case what == "look":
 				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
 			case what == "die":
-				m.delay = rapid.IntRange(0, 1).Draw(t, "delay")
+				m.delay, m.parallel = rapid.IntRange(0, 1).Draw(t, "delay"), rapid.IntRange(1, 3).Draw(t, "parallel")
 				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), rapid.IntRange(0, 4).Draw(t, "writes"))
 			case what == "edit":
 				m.edit(t)

@@ -68,10 +68,11 @@ func (c *Controller) readPods(ctx context.Context, w *Input) error {
 	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	w.Creating, w.Deleting = c.expect.PendingCreates(uid), c.expect.PendingDeletes(uid)
 	w.Generations = generationsOf(w.Cluster)
+	now := c.Now()
 	c.updateMemory(w.Cluster, func(m *memory) {
 		m.recordPods(w.Pods, w.Generations)
 		m.forgetGroups(w.Cluster)
-		m.fillInput(w)
+		m.fillInput(now, w)
 	})
 	return c.readMissingNodes(ctx, w)
 }

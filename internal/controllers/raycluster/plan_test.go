@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -417,15 +417,21 @@ func TestPlan_EqualNamesOfTwoSlots(t *testing.T) {
 	}
 }
 
-// A quota that admits three Pods rejects only a few of a hundred requests.
+// A quota that admits three of a hundred Pods rejects the rest of the first batch. Later passes try
+// one, until there is room.
 func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
-	const taken = 3
-	var tried atomic.Int32
+	var mu sync.Mutex
+	var tried, room int
+	w := Input{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
 	api := interceptor.NewClient(fakeapi.NewBuilder(clientgoscheme.Scheme).Build(), interceptor.Funcs{
-		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-			if tried.Add(1) > taken {
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tried++; room == 0 {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", fmt.Errorf("exceeded quota"))
 			}
+			room--
+			w.Pods = append(w.Pods, o.(*corev1.Pod))
 			return nil
 		},
 	})
@@ -433,12 +439,41 @@ func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
 		Client: api, Now: time.Now, Recorder: events.NewFakeRecorder(1000), Options: testOptions(),
 		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory),
 	}
-	w := Input{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
-	err := c.createPods(t.Context(), &w, Plan(t0, testOptions(), w).Create)
-	if replicaFailureReason(err) != rayv1.ReasonFailedCreateWorkerPod || tried.Load() != 1+2+4 {
-		t.Errorf("%d requests, %v", tried.Load(), err)
+	for _, pass := range []struct {
+		room, tried, workers int
+		fails                bool
+	}{{3, firstBatch, 3, true}, {0, 1, 3, true}, {1, 1 + 2, 4, true}, {100, 96, 100, false}} {
+		tried, room = 0, pass.room
+		err := c.createPods(t.Context(), &w, Plan(t0, testOptions(), w).Create)
+		if (replicaFailureReason(err) == rayv1.ReasonFailedCreateWorkerPod) != pass.fails || tried != pass.tried {
+			t.Errorf("%+v: %d requests, %v", pass, tried, err)
+		}
+		if workers := len(w.Pods) - 1; workers != pass.workers || len(c.expect.PendingCreates(w.Cluster.UID)) != workers {
+			t.Errorf("%+v: %d workers, %d pending", pass, workers, len(c.expect.PendingCreates(w.Cluster.UID)))
+		}
 	}
-	if got := len(c.expect.PendingCreates(w.Cluster.UID)); got != taken {
-		t.Errorf("%d creates are pending, want %d", got, taken)
+}
+
+func TestSplitBatches(t *testing.T) {
+	workers := func(n int) []*corev1.Pod { return slices.Repeat([]*corev1.Pod{pod("w", "g", 0)}, n) }
+	for _, c := range []struct {
+		name  string
+		pods  []*corev1.Pod
+		first int
+		want  string
+	}{
+		{"nothing", nil, firstBatch, "[]"},
+		{"the head is alone", append([]*corev1.Pod{head()}, workers(3)...), firstBatch, "[1 3]"},
+		{"no head is missing", workers(3), firstBatch, "[3]"},
+		{"batches grow up to the largest", workers(300), firstBatch, "[16 32 64 64 64 60]"},
+		{"after an error", append([]*corev1.Pod{head()}, workers(6)...), 1, "[1 1 2 3]"},
+	} {
+		var sizes []int
+		for _, batch := range splitBatches(c.pods, c.first) {
+			sizes = append(sizes, len(batch))
+		}
+		if got := fmt.Sprint(sizes); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
 	}
 }

@@ -52,7 +52,7 @@ func (x *instantCluster) runPass() bool {
 	in := Input{Cluster: x.cluster, Pods: slices.Collect(maps.Values(x.pods)), Generations: generationsOf(x.cluster)}
 	slices.SortFunc(in.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	x.memory.recordPods(in.Pods, in.Generations)
-	x.memory.fillInput(&in)
+	x.memory.fillInput(x.now, &in)
 	actions := Plan(x.now, testOptions(), in)
 	status := ComputeStatus(x.now, testOptions(), in, actions, nil)
 	changed := needsStatusWrite(&x.cluster.Status, status)

@@ -3,6 +3,7 @@ package raycluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
@@ -254,16 +256,45 @@ func needsStatusWrite(a, b *rayv1.RayClusterStatus) bool {
 	return !equality.Semantic.DeepEqual(a, b)
 }
 
-// isUrgentChange reports whether the state or the status of a condition other than HeadPodReady
-// differs. Other changes may wait for the next tick.
-func isUrgentChange(a, b *rayv1.RayClusterStatus) bool {
-	if a.State != b.State || len(a.Conditions) != len(b.Conditions) {
-		return true
+// statusTimes is what the time of the next status write depends on.
+type statusTimes struct {
+	// written is when the status was last written or, before that, when the cluster was first seen.
+	written time.Time
+	// created is when Pods were last created.
+	created time.Time
+}
+
+// maxStatusTicks is the most ticks without a status write although there is something to write.
+const maxStatusTicks = 10
+
+// statusDue returns when to write a status, and whether it needs to be written. A change that is not
+// urgent waits for a tick without new Pods, so that the Pods of a new cluster share one write.
+func statusDue(tick time.Duration, times statusTimes, was, next *rayv1.RayClusterStatus) (due time.Time, needed bool) {
+	switch {
+	case !needsStatusWrite(was, next):
+		return time.Time{}, false
+	case isUrgentChange(was, next):
+		return time.Time{}, true
+	case times.created.After(times.written):
+		due = times.created.Add(tick)
+		kit.SetEarliest(&due, times.written.Add(maxStatusTicks*tick))
+		return due, true
 	}
-	for i := range a.Conditions {
-		if c := &b.Conditions[i]; c.Type != rayv1.HeadPodReady && a.Conditions[i].Status != c.Status {
-			return true
+	return times.written.Add(tick), true
+}
+
+// isUrgentChange reports whether the state differs, or which conditions other than HeadPodReady are
+// true.
+func isUrgentChange(a, b *rayv1.RayClusterStatus) bool {
+	return a.State != b.State || !maps.Equal(urgentConditions(a), urgentConditions(b))
+}
+
+func urgentConditions(s *rayv1.RayClusterStatus) map[string]bool {
+	all := map[string]bool{}
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type != rayv1.HeadPodReady && c.Status == metav1.ConditionTrue {
+			all[c.Type] = true
 		}
 	}
-	return false
+	return all
 }

@@ -20,7 +20,7 @@ func NewRecorder(mgr ctrl.Manager, reporter string) (events.EventRecorder, error
 		return nil, fmt.Errorf("create client of events: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	broadcaster := events.NewBroadcaster(sink{api})
+	broadcaster := events.NewBroadcaster(sink{api, newTurns()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		cancel()
 		return nil, fmt.Errorf("record events: %w", err)

@@ -16,10 +16,18 @@ import (
 // timestamps and count, which kubectl and vcctl print, only there: of events.k8s.io/v1 it rejects
 // an Event with them. Both are the same stored object. sink returns errors as they are, because
 // the broadcaster decides by their type what is tried again.
-type sink struct{ events typedcorev1.EventsGetter }
+type sink struct {
+	events typedcorev1.EventsGetter
+	turns  *turns
+}
 
-// Create creates an event.
+// Create creates an event, after those that were recorded before. A series, whose event has expired,
+// does not wait: the broadcaster is locked while it writes one.
 func (s sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	if e.Series == nil {
+		done := s.turns.wait(ctx)
+		defer done()
+	}
 	_, err := s.events.Events(e.Namespace).Create(ctx, newCoreEvent(e), metav1.CreateOptions{})
 	return e, err
 }

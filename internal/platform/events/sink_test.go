@@ -33,7 +33,7 @@ func describeEvent(e *corev1.Event) string {
 
 func TestSink_WritesSourceAndTimestamps(t *testing.T) {
 	api := fake.NewClientset()
-	s, e := sink{api.CoreV1()}, newEvent()
+	s, e := sink{api.CoreV1(), newTurns()}, newEvent()
 	if _, err := s.Create(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestSink_WritesSourceAndTimestamps(t *testing.T) {
 func TestSink_ReturnsErrorOfExpiredEventUnchanged(t *testing.T) {
 	e := newEvent()
 	e.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(began)}
-	_, err := sink{fake.NewClientset().CoreV1()}.Patch(t.Context(), e, nil)
+	_, err := sink{fake.NewClientset().CoreV1(), newTurns()}.Patch(t.Context(), e, nil)
 	if kind := fmt.Sprintf("%T", err); kind != "*errors.StatusError" || !apierrors.IsNotFound(err) {
 		t.Errorf("%s %v, want a StatusError that the event was not found", kind, err)
 	}
