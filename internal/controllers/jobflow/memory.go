@@ -17,6 +17,8 @@ type memory struct {
 	graph           *Graph
 	generation      int64
 	lastStatusWrite time.Time
+	// passedAt is when the last pass read its input.
+	passedAt time.Time
 	// deletedJobs are deleted Jobs with their last seen state.
 	deletedJobs map[types.UID]*Job
 	// missingSince holds since when Jobs are missing on the API server without a delete
@@ -88,14 +90,14 @@ func (m memoryStore) resetFailures(k types.NamespacedName) {
 	m.UpdateIfPresent(k, func(one *memory) { one.failures = 0 })
 }
 
-// stepCount returns the number of steps of a flow, or 0 if unknown.
-func (m memoryStore) stepCount(k types.NamespacedName) (n int) {
+// lastPass returns the number of steps of a flow, or 0 if unknown, and the time of its last pass.
+func (m memoryStore) lastPass(k types.NamespacedName) (steps int, at time.Time) {
 	m.UpdateIfPresent(k, func(one *memory) {
 		if one.graph != nil {
-			n = len(one.graph.steps)
+			steps, at = len(one.graph.steps), one.passedAt
 		}
 	})
-	return n
+	return steps, at
 }
 
 // flowGraph returns the graph of a flow's current generation, building it if needed. Large
@@ -126,6 +128,7 @@ func (m *memory) setGraph(g *Graph, generation int64) {
 
 // fillInput copies what is remembered into the input.
 func (m *memory) fillInput(now time.Time, in *Input) {
+	m.passedAt = now
 	in.LastStatusWrite = m.lastStatusWrite
 	in.DeletedJobs, in.MissingSince, in.Outputs, in.StopRequestedAt = maps.Clone(m.deletedJobs), maps.Clone(m.missingSince), maps.Clone(m.outputs), maps.Clone(m.stopRequestedAt)
 	in.TakenNames, in.Rejected = map[string]bool{}, map[string]string{}

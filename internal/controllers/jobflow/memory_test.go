@@ -77,3 +77,44 @@ func TestMemoryStore_IgnoresJobsOfEarlierFlow(t *testing.T) {
 		}
 	})
 }
+
+// delayedQueue records the delay of each request.
+type delayedQueue struct {
+	queue
+	delays []time.Duration
+}
+
+func (q *delayedQueue) AddAfter(_ reconcile.Request, d time.Duration) {
+	q.delays = append(q.delays, max(0, d))
+}
+func (q *delayedQueue) Add(reconcile.Request) { q.delays = append(q.delays, 0) }
+
+// Passes of a large flow are apart, but an event after a pause starts one at once.
+func TestEnqueueOwner_DelaysLargeFlowAfterPass(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		steps        int
+		since, delay time.Duration
+	}{
+		{"a small flow", largeFlow, 0, 0},
+		{"a large flow", 500, 0, 50 * time.Millisecond},
+		{"a while after the pass", 500, 30 * time.Millisecond, 20 * time.Millisecond},
+		{"long after the pass", 500, time.Second, 0},
+		{"a huge flow", 10_000, 0, maxBatchDelay},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &Controller{memory: newMemoryStore(), Now: func() time.Time { return noon.Add(c.since) }}
+			k.memory.Update(flowKey, "flow", func(m *memory) {
+				m.setGraph(&Graph{steps: make([]flowv1.Flow, c.steps)}, 1)
+				m.fillInput(noon, &Input{})
+			})
+			q := &delayedQueue{}
+			k.enqueueOwner(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(flowOf("flow", 1), flowv1.GroupVersion.WithKind("JobFlow"))},
+			}}, q)
+			if len(q.delays) != 1 || q.delays[0] != c.delay {
+				t.Errorf("delays %v, want %v", q.delays, c.delay)
+			}
+		})
+	}
+}

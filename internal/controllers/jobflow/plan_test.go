@@ -557,26 +557,98 @@ func TestPlan_WritesOnlyChangedStatus(t *testing.T) {
 	}
 }
 
-func TestPlan_WritesLargeFlowOncePerSecond(t *testing.T) {
-	var spec flowv1.JobFlowSpec
-	for i := range largeFlow + 1 {
+func TestPlan_WritesPhasesOfLargeFlowsSeldom(t *testing.T) {
+	const changes = 50 // one each 100 ms
+	for _, c := range []struct{ steps, want int }{
+		{changes, changes / 3},                      // once in 250 ms
+		{smallFlow + 1, changes},                    // once in 105 ms, as often as it changes
+		{200, changes / 10}, {1000, changes/10 + 1}, // once a second
+	} {
+		t.Run(fmt.Sprint(c.steps), func(t *testing.T) {
+			s := startFlow(t, parallelSteps(c.steps))
+			s.set("s0", batchv1.JobRunning)
+			had := s.writes
+			for i := range changes {
+				s.job(fmt.Sprint("s", i%c.steps)).Phase = []batchv1.JobPhase{batchv1.JobRunning, batchv1.JobPending, batchv1.JobCompleted}[i/c.steps]
+				s.now = s.now.Add(100 * time.Millisecond)
+				s.look()
+			}
+			if n := s.writes - had; n > c.want+1 || n < c.want/2 {
+				t.Errorf("%d writes in five seconds, want about %d", n, c.want)
+			}
+		})
+	}
+}
+
+func TestPlan_WritesEndOfLargeFlowAtOnce(t *testing.T) {
+	s := startFlow(t, parallelSteps(smallFlow+1))
+	s.set("s0", batchv1.JobRunning)
+	if s.set("s1", batchv1.JobFailed); s.flow.Status.State.Phase != flowv1.Failed {
+		t.Error("the failure of a Job is not written at once")
+	}
+}
+
+// If the controller restarts before the end of a deleted Job is recorded, its step runs again.
+func TestPlan_WritesDeletedJobOfLargeFlowAtOnce(t *testing.T) {
+	s := startFlow(t, parallelSteps(smallFlow+1))
+	s.set("s0", batchv1.JobRunning)
+	s.job("s1").Phase = batchv1.JobCompleted
+	if out := s.look(); out.Status != nil {
+		t.Fatal("a phase is written at once")
+	}
+	s.remove(s.job("s1").UID)
+	if out := s.look(); out.Status == nil {
+		t.Error("the deletion of a Job is not written at once")
+	}
+	if s.job("s2").Phase = batchv1.JobCompleted; s.look().Status != nil {
+		t.Error("after the deletion is written, a phase is written at once")
+	}
+}
+
+// Jobs with a time to live may be deleted one by one.
+func TestPlan_DeletionOfRecordedJobIsNotUrgent(t *testing.T) {
+	s := startFlow(t, parallelSteps(smallFlow+1))
+	s.set("s0", batchv1.JobCompleted)
+	s.job("s1").Phase = batchv1.JobCompleted
+	if s.remove(s.job("s0").UID); s.look().Status != nil {
+		t.Error("the phase of another Job is written at once")
+	}
+}
+
+// The status of a larger flow lacks the latest Jobs. After a restart they are found by their names.
+func TestPlan_LargeFlowStartsNoStepTwiceAfterRestart(t *testing.T) {
+	const n = 2 * smallFlow
+	spec := steps(after("s0"))
+	for i := 1; i < n; i++ {
+		spec.Flows = append(spec.Flows, after(fmt.Sprint("s", i), fmt.Sprint("s", i-1)))
+	}
+	for passes := 1; passes < 8; passes++ { // between restarts
+		s, made := newSim(spec), map[string]int{}
+		s.made = func(step string, _ *Job) { made[step]++ }
+		for pass := 0; s.flow.Status.State.Phase != flowv1.Succeed && pass < 10*n; pass++ {
+			if s.show(); pass%passes == 0 {
+				s.restart()
+			}
+			s.look()
+			for _, j := range s.jobs {
+				j.Phase = batchv1.JobCompleted
+			}
+			s.now = s.now.Add(10 * time.Millisecond)
+		}
+		if s.flow.Status.State.Phase != flowv1.Succeed || s.n != n || len(made) != n {
+			t.Errorf("restart after %d passes: %s with %d Jobs of %d steps", passes, s.flow.Status.State.Phase, s.n, len(made))
+		}
+		if passes == 7 && s.writes > n/2 {
+			t.Errorf("%d writes: none was deferred", s.writes)
+		}
+	}
+}
+
+func parallelSteps(n int) (spec flowv1.JobFlowSpec) {
+	for i := range n {
 		spec.Flows = append(spec.Flows, after(fmt.Sprint("s", i)))
 	}
-	s := startFlow(t, spec)
-	s.set("s0", batchv1.JobRunning)
-	had := s.writes
-	for i := range 50 {
-		s.job(fmt.Sprint("s", i)).Phase = batchv1.JobCompleted
-		s.now = s.now.Add(100 * time.Millisecond)
-		s.look()
-	}
-	if n := s.writes - had; n > 6 {
-		t.Errorf("%d writes in five seconds", n)
-	}
-	s.set("s60", batchv1.JobFailed)
-	if s.flow.Status.State.Phase != flowv1.Failed {
-		t.Error("the end of a Job is not written at once")
-	}
+	return spec
 }
 
 func TestPlan_WaitsForDeleteEventOfMissingJob(t *testing.T) {

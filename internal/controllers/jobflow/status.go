@@ -14,11 +14,14 @@ import (
 )
 
 const (
-	// largeFlow is the number of steps up to which the status is written at each change of
-	// a step. The status of a larger flow is large, so its writes are batched.
-	largeFlow = 200
 	// minStatusInterval is the least time between two writes that are not urgent.
 	minStatusInterval = time.Second
+	// smallFlow is the number of steps up to which the status is written at each change of a phase.
+	smallFlow = 20
+	// phaseIntervalPerStep is, for each step of a larger flow, the least time between two writes of
+	// phases, up to minStatusInterval. A write takes time in proportion to the steps, and the next
+	// pass waits for it.
+	phaseIntervalPerStep = 5 * time.Millisecond
 	// maxHistory bounds the history of one Job, which would otherwise grow forever if its
 	// phase flaps. The oldest entries are dropped.
 	maxHistory = 64
@@ -45,7 +48,7 @@ func (p *plan) planStatus() {
 	if !p.hasStatusChanged() {
 		return
 	}
-	if ready := p.LastStatusWrite.Add(minStatusInterval); p.now.Before(ready) && !p.isStatusUrgent() {
+	if ready := p.LastStatusWrite.Add(p.statusInterval()); p.now.Before(ready) && !p.isStatusUrgent() {
 		p.requeueAt(ready)
 		return
 	}
@@ -81,14 +84,36 @@ func (p *plan) addEndEvent() {
 	p.addEvent(true, "Failed", p.describeFailure())
 }
 
-// isStatusUrgent reports whether the write cannot wait. Counts, Jobs without a phase and,
-// in large flows, phases of Jobs can.
+// statusInterval returns the least time since the last write, unless the write is urgent. Counts and
+// Jobs without a phase wait longest.
+func (p *plan) statusInterval() time.Duration {
+	switch {
+	case maps.Equal(jobPhases(p.Flow.Status.JobStatusList), jobPhases(p.nextStatus.JobStatusList)):
+		return minStatusInterval
+	case len(p.steps) <= smallFlow:
+		return 0
+	}
+	return min(time.Duration(len(p.steps))*phaseIntervalPerStep, minStatusInterval)
+}
+
+// isStatusUrgent reports whether the write cannot wait.
 func (p *plan) isStatusUrgent() bool {
 	was, next := &p.Flow.Status, &p.nextStatus
-	return was.State != next.State || was.Retry != next.Retry || was.ObservedGeneration != next.ObservedGeneration ||
+	return p.hasUnrecordedDeletion() ||
+		was.State != next.State || was.Retry != next.Retry || was.ObservedGeneration != next.ObservedGeneration ||
 		!equality.Semantic.DeepEqual(was.FlowConditions, next.FlowConditions) ||
-		!maps.Equal(urgentStepFields(was.Steps), urgentStepFields(next.Steps)) ||
-		len(p.steps) <= largeFlow && !maps.Equal(jobPhases(was.JobStatusList), jobPhases(next.JobStatusList))
+		!maps.Equal(urgentStepFields(was.Steps), urgentStepFields(next.Steps))
+}
+
+// hasUnrecordedDeletion reports whether a Job was deleted whose end the status does not have. The
+// status is all that is left of it.
+func (p *plan) hasUnrecordedDeletion() bool {
+	for id, j := range p.DeletedJobs {
+		if r := p.recorded[j.Name]; r == nil || !r.MatchesUID(string(id)) || !flowv1.HasEnded(r.State) {
+			return true
+		}
+	}
+	return false
 }
 
 // urgentFields are the fields of a step's status whose change is urgent.

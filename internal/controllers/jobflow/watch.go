@@ -168,10 +168,11 @@ func summarizeJob(o client.Object) *Job {
 	return nil
 }
 
-// batchDelayPerStep is how long events of a large flow are batched for each of its steps,
-// up to maxBatchDelay. A reconcile takes time in proportion to the steps; one per event
-// would take quadratic time.
+// batchDelayPerStep is, for each step of a flow above largeFlow steps, the least time from one pass
+// until an event starts the next, up to maxBatchDelay. A pass takes time in proportion to the steps;
+// one per event would take quadratic time.
 const (
+	largeFlow         = 200
 	batchDelayPerStep = 100 * time.Microsecond
 	maxBatchDelay     = 100 * time.Millisecond
 )
@@ -181,8 +182,9 @@ func (c *Controller) enqueueOwner(o client.Object, q queue) {
 	if !ok {
 		return
 	}
-	if n := c.memory.stepCount(k); n > largeFlow {
-		q.AddAfter(reconcile.Request{NamespacedName: k}, min(time.Duration(n)*batchDelayPerStep, maxBatchDelay))
+	if n, last := c.memory.lastPass(k); n > largeFlow {
+		due := last.Add(min(time.Duration(n)*batchDelayPerStep, maxBatchDelay))
+		q.AddAfter(reconcile.Request{NamespacedName: k}, due.Sub(c.Now())) // at once if due has passed
 		return
 	}
 	q.Add(reconcile.Request{NamespacedName: k})

@@ -34,7 +34,7 @@ func (s *bench) changeLargeCluster(n int) resumeResult {
 	s.createNamespace(namespace)
 	pods := s.markReady(namespace)
 	defer pods.stop()
-	manager := s.startManager(namespace)
+	manager := s.start(ourManager, namespace)
 	defer manager.Stop()
 	start := time.Now()
 	s.createClusters(namespace, []string{name}, n)
