@@ -144,7 +144,7 @@ var nightlyTier = tier{
 			benchmark("archive", "-jobs 2000 -timed 200 -asked 5"),
 			benchmark("broker", "-robots 20 -idle 100 -for 1s -rounds 1"),
 			benchmark("events", "-readers 20 -rounds 5"),
-			benchmark("flow", "-raw-objects 100 -fan 100"),
+			benchmark("flow", "-raw-objects 100 -raw-edges 20 -chain 50 -fan 100"),
 			benchmark("footprint", "-window 30s"),
 			benchmark("hostile", "-robots 19 -rounds 1 -tasks 20 -connections 600 -figures=false"),
 			benchmark("memory", "-robots 2 -load 10s -idle 1s -finished 100"),

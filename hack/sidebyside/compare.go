@@ -77,7 +77,7 @@ func meanOf(values []any) (mean float64, ok bool) {
 // printTable prints the figures that are numbers on both sides.
 func printTable(out io.Writer, c comparison) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\nmean of %d\told\tnew\tnew/old\t\n", c.Rounds)
+	fmt.Fprintf(w, "\nmean of %d\t%s\t%s\t%s\t\n", c.Rounds, "old", "new", "new/old")
 	for _, name := range slices.Sorted(maps.Keys(c.Ratio)) {
 		fmt.Fprintf(w, "%s\t%.4g\t%.4g\t%.3f\t\n", name, c.Old[name], c.New[name], c.Ratio[name])
 	}

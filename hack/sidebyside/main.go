@@ -1,5 +1,5 @@
 // Command sidebyside runs a benchmark of an earlier commit and of the working tree in turn (A B A B),
-// so that a change can be judged on a busy machine.
+// so that the effect of a change can be measured on a busy machine.
 //
 //	go run ./hack/sidebyside -baseline GIT_REF [-rounds 2] [-programs] ./test/bench/NAME [FLAGS]
 //
