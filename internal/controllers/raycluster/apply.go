@@ -184,7 +184,7 @@ func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.Ra
 	if due, needed := statusDue(c.Options.Tick, times, &cluster.Status, status); !needed || due.After(now) {
 		return due, nil
 	}
-	at := metav1.NewTime(now)
+	at, urgent := metav1.NewTime(now), isUrgentChange(&cluster.Status, status)
 	status.LastUpdateTime = &at
 	before, provisionedAt := provisionedTime(&cluster.Status), provisionedTime(status)
 	cluster.Status = *status
@@ -194,7 +194,8 @@ func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.Ra
 	}
 	if written {
 		c.updateMemory(cluster, func(m *memory) {
-			if m.statusTimes.written = now; !provisionedAt.Equal(before) {
+			m.statusTimes.recordWrite(now, urgent)
+			if !provisionedAt.Equal(before) {
 				m.provisionedAt = provisionedAt
 			}
 		})

@@ -260,7 +260,8 @@ func (m *model) write(s *rayv1.RayClusterStatus) {
 			m.t.Fatalf("no row of the table of conditions is %+v", c)
 		}
 	}
-	m.cluster.Status, m.memory.statusTimes.written = *s.DeepCopy(), m.now
+	m.memory.statusTimes.recordWrite(m.now, isUrgentChange(&m.cluster.Status, s))
+	m.cluster.Status = *s.DeepCopy()
 }
 
 func (m *model) deletedByUs(d Deletion) {

@@ -262,25 +262,41 @@ type statusTimes struct {
 	written time.Time
 	// created is when Pods were last created.
 	created time.Time
+	// deferred counts the writes since the last one that was urgent.
+	deferred int
 }
 
-// maxStatusTicks is the most ticks without a status write although there is something to write.
-const maxStatusTicks = 10
+func (t *statusTimes) recordWrite(now time.Time, urgent bool) {
+	if t.written, t.deferred = now, t.deferred+1; urgent {
+		t.deferred = 0
+	}
+}
+
+const (
+	// settleTicks is how many ticks without new Pods a change that is not urgent waits for.
+	settleTicks = 2
+	// maxStatusTicks is the most ticks without a status write although there is something to write.
+	maxStatusTicks = 10
+	// maxTickDoublings bounds how often the tick is doubled.
+	maxTickDoublings = 3
+)
 
 // statusDue returns when to write a status, and whether it needs to be written. A change that is not
-// urgent waits for a tick without new Pods, so that the Pods of a new cluster share one write.
+// urgent waits until no new Pods were created for a while, so that those of a new cluster share one
+// write. The tick doubles with each such write: while Pods become ready one by one, few are enough.
 func statusDue(tick time.Duration, times statusTimes, was, next *rayv1.RayClusterStatus) (due time.Time, needed bool) {
 	switch {
 	case !needsStatusWrite(was, next):
 		return time.Time{}, false
 	case isUrgentChange(was, next):
 		return time.Time{}, true
-	case times.created.After(times.written):
-		due = times.created.Add(tick)
-		kit.SetEarliest(&due, times.written.Add(maxStatusTicks*tick))
-		return due, true
 	}
-	return times.written.Add(tick), true
+	due = times.written.Add(tick << min(times.deferred, maxTickDoublings))
+	if settled := times.created.Add(settleTicks * tick); settled.After(due) {
+		due = settled
+	}
+	kit.SetEarliest(&due, times.written.Add(maxStatusTicks*tick))
+	return due, true
 }
 
 // isUrgentChange reports whether the state differs, or which conditions other than HeadPodReady are
