@@ -84,12 +84,12 @@ var presubmitTier = tier{
 			{
 				unitTests(true), archiveTests(), sbomTests(),
 				shell("bill of materials", "make -s -o build sbom"),
-				systemTests("brokers", 2, "./test/broker"),
-				systemTests("drivers", 2, "./test/drivers"),
 			},
 			{
 				systemTests("controllers", 6, "./test/controllers"),
 				systemTests("faults", 4, "./test/faults"),
+				systemTests("drivers", 2, "./test/drivers"),
+				systemTests("brokers", 2, "./test/broker"),
 			},
 			{systemTests("e2e", 4, "./test/e2e")},
 			{
