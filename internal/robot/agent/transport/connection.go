@@ -232,11 +232,13 @@ func (l *Connection) IsConnected() bool {
 // Broker returns the URL of the broker without its password.
 func (l *Connection) Broker() string { return l.broker.Load().Redacted() }
 
-// HandleResponse takes the server's response to a registration.
+// HandleResponse takes the server's response to a registration. It replaces one that waits: the later
+// one may revoke the registration.
 func (l *Connection) HandleResponse(r wire.Response) {
+	l.dropResponse()
 	select {
 	case l.responses <- r:
-	default: // one is waiting already, and a registration is repeated
+	default: // another goroutine was faster
 	}
 }
 
@@ -254,9 +256,8 @@ func (l *Connection) HandleHeartbeatAck(seq uint64, devicePending bool) {
 	l.deviceChanges.recordAck(seq, devicePending)
 }
 
-// dropStaleResponse drops a response that the connection before has left. It would pass
-// for the answer to a registration that was not sent yet.
-func (l *Connection) dropStaleResponse() {
+// dropResponse drops a response that waits.
+func (l *Connection) dropResponse() {
 	select {
 	case <-l.responses:
 	default:

@@ -136,6 +136,16 @@ func TestConnection_ReconnectsAtOnceWithRenewedCertificate(t *testing.T) {
 	})
 }
 
+// The agent may be busy when two responses arrive.
+func TestHandleResponse_LaterReplacesEarlier(t *testing.T) {
+	l := NewConnection(ConnectionConfig{Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}, Log: slog.New(slog.DiscardHandler)})
+	l.HandleResponse(wire.Response{Success: true})
+	l.HandleResponse(wire.Response{Message: "the Robot was deleted"})
+	if r := <-l.responses; r.Success {
+		t.Errorf("%+v, want the revocation", r)
+	}
+}
+
 func TestConnection_RegistersAndThenSendsHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

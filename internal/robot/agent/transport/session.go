@@ -25,7 +25,7 @@ const (
 // runSession connects, and serves the connection until it breaks. It reports whether the
 // server registered the robot over it, and why it ended.
 func (l *Connection) runSession(ctx context.Context) (registered bool, err error) {
-	l.dropStaleResponse()
+	l.dropResponse() // one of the connection before would pass for the answer to the next registration
 	client, lost, err := l.connectClient(ctx)
 	if err != nil {
 		return false, err
