@@ -120,7 +120,7 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 		cfg.Webhook.Archive = store
 		all[archiver.Name] = &archiver.Controller{
 			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: record.own, Retention: cfg.Retention,
-			Robots: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
+			Robots: chosen.isSelected(job.Name), Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: 8 * cfg.Concurrency,
 			ReadActions: cfg.Webhook.RecordActions,
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/archive"
 )
 
 const (
@@ -80,15 +81,12 @@ func (c *Controller) apply(ctx context.Context, o client.Object, w *Input, actio
 }
 
 func (c *Controller) recordObjects(ctx context.Context, w *Input, actions Actions, deleted *time.Time) error {
-	for batch := range slices.Chunk(actions.Record, recordBatch) {
-		bounded, cancel := context.WithTimeout(ctx, recordTimeout)
-		began := c.Now()
-		err := c.Store.Record(bounded, batch...)
-		cancel()
-		observeTransaction(began, c.Now(), batch, err)
-		if err != nil {
+	if len(actions.Record) == 1 {
+		if err := c.batches.recordObject(ctx, actions.Record[0]); err != nil {
 			return err
 		}
+	} else if err := c.recordParts(ctx, actions.Record); err != nil {
+		return err
 	}
 	if !actions.RecordDeletion || deleted == nil {
 		return nil
@@ -96,6 +94,26 @@ func (c *Controller) recordObjects(ctx context.Context, w *Input, actions Action
 	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	return c.Store.MarkDeleted(bounded, w.Object.UID, *deleted)
+}
+
+// recordParts records an ended object after its parts.
+func (c *Controller) recordParts(ctx context.Context, objects []archive.Object) error {
+	for batch := range slices.Chunk(objects, recordBatch) {
+		if err := c.recordTransaction(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordTransaction records objects in one transaction.
+func (c *Controller) recordTransaction(ctx context.Context, objects []archive.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	began := c.Now()
+	err := c.Store.Record(ctx, objects...)
+	observeTransaction(began, c.Now(), objects, err)
+	return err
 }
 
 // markArchived shows in an object whether its end is archived. Conflicts are not errors: the

@@ -49,7 +49,7 @@ type Controller struct {
 	Robots, Flows, VCJobs, RayClusters bool
 	// ReadActions records who changed objects, from the annotation that only admission writes.
 	ReadActions bool
-	// Concurrency is the number of objects that are recorded at the same time.
+	// Concurrency is the number of objects that are recorded at the same time, and so in one batch.
 	Concurrency int
 
 	// recordedKeys holds the recordKey of the last recorded version, by UID.
@@ -59,6 +59,7 @@ type Controller struct {
 
 	deletedObjects deletedObjects
 	health         archiveHealth
+	batches        batchRecorder
 }
 
 // request identifies one object. It has the kind, because two kinds may share a name.
@@ -89,6 +90,7 @@ func (c *Controller) recordedKinds() map[archive.Kind]client.Object {
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
+	c.batches.write = c.recordTransaction
 	if err := c.addIndexes(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
