@@ -35,7 +35,7 @@ func newBrokerBench(t *testing.T) *brokerBench {
 	t.Helper()
 	s := &brokerBench{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), events: make(chan string, 16)}
 	s.roots.AppendCertsFromPEM(s.auth.TrustPEM())
-	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig("127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
+	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig(s.CheckCertificate, "127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
 	s.SetDependencies(nil, s.Disconnect, func(o client.Object, reason, message string) {
 		s.events <- o.GetName() + " " + reason + " " + message
 	})
@@ -68,10 +68,15 @@ func newBrokerBench(t *testing.T) *brokerBench {
 // Start starts the broker.
 func (s *brokerBench) Start(ctx context.Context) error { return s.Broker.Start(ctx) }
 
+// clientTLS returns the configuration of r1.
+func (s *brokerBench) clientTLS() *tls.Config {
+	return &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{s.certificate}}
+}
+
 // connectAs sends CONNECT with the certificate of r1 and returns the reason code.
 func (s *brokerBench) connectAs(change func(*packets.Connect)) (*tls.Conn, byte) {
 	s.t.Helper()
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{s.certificate}})
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), s.clientTLS())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package brokerauth
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -196,21 +197,33 @@ func (g *Registry) Authenticate(p broker.Peer) (broker.Identity, error) {
 	if p.Certificate == nil {
 		return g.identifyWithoutCertificate(p)
 	}
-	name, err := identity.CertificateName(p.Certificate)
+	return g.identifyCertificate(p.Certificate)
+}
+
+// CheckCertificate returns an error unless the client of a certificate may connect. It is called for
+// resumed TLS sessions, before CONNECT.
+func (g *Registry) CheckCertificate(c *x509.Certificate) error {
+	_, err := g.identifyCertificate(c)
+	return err
+}
+
+// identifyCertificate returns the identity of a client with a certificate of the robots' CA.
+func (g *Registry) identifyCertificate(c *x509.Certificate) (broker.Identity, error) {
+	name, err := identity.CertificateName(c)
 	if err != nil {
 		return broker.Identity{}, err
 	}
-	key := identity.CertificateFingerprint(p.Certificate)
+	key := identity.CertificateFingerprint(c)
 	if name == identity.ServerName { // never issued to robots
-		return broker.Identity{Name: name, Role: acl.Server, Generation: identity.ServerName, Expires: p.Certificate.NotAfter}, nil
+		return broker.Identity{Name: name, Role: acl.Server, Generation: identity.ServerName, Expires: c.NotAfter}, nil
 	}
 	if name == identity.ConsoleName { // never issued to robots
-		return broker.Identity{Name: name, Role: acl.Console, Generation: identity.ConsoleName, Expires: p.Certificate.NotAfter}, nil
+		return broker.Identity{Name: name, Role: acl.Console, Generation: identity.ConsoleName, Expires: c.NotAfter}, nil
 	}
 	if err := g.checkKey(name, key); err != nil {
 		return broker.Identity{}, fmt.Errorf("robot %s: %w", name, err)
 	}
-	return broker.Identity{Name: name, Role: acl.Robot, Generation: key, Expires: p.Certificate.NotAfter}, nil
+	return broker.Identity{Name: name, Role: acl.Robot, Generation: key, Expires: c.NotAfter}, nil
 }
 
 // checkKey returns an error unless the key is the robot's accepted one.

@@ -343,15 +343,3 @@ func (a *Authority) VerifyClient(c *x509.Certificate) (isValid bool, err error) 
 	now := a.now()
 	return !now.Before(c.NotBefore) && !now.After(c.NotAfter), nil
 }
-
-// BrokerTLSConfig returns the configuration of a broker with these names, which requires
-// client certificates.
-func (a *Authority) BrokerTLSConfig(hosts ...string) *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: a.ServingCertificate(hosts...), ClientAuth: tls.RequireAndVerifyClientCert}
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := c.Clone()
-		now.GetConfigForClient, now.ClientCAs = nil, a.TrustPool() // the CAs change
-		return now, nil
-	}
-	return c
-}

@@ -344,3 +344,23 @@ func TestServerTLS_TrustsNextCAsBesideCAFile(t *testing.T) {
 		}
 	}
 }
+
+// A resumed session has the certificate that opened it, so a new certificate starts without one.
+func TestTLS_KeepsSessionsOfOneCertificate(t *testing.T) {
+	s := newServer(t)
+	m := open(t, s.config(t.TempDir()))
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := m.TLS()
+	again, _ := m.TLS()
+	if first.ClientSessionCache == nil || first.ClientSessionCache != again.ClientSessionCache {
+		t.Error("two connections with one certificate share no sessions")
+	}
+	if err := m.Renew(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if renewed, _ := m.TLS(); renewed.ClientSessionCache == first.ClientSessionCache {
+		t.Error("a new certificate uses the sessions of the old one")
+	}
+}
