@@ -50,6 +50,9 @@ type conn struct {
 	limiter   *clientLimiter // nil: unlimited
 	session   *session
 
+	isAdmitted bool          // it has taken a turn
+	retryAfter time.Duration // until its turn, if it must come back
+
 	wake         chan struct{} // there may be something to write
 	responseRoom chan struct{} // responses were written
 	closing      chan struct{} // closed when the connection ends

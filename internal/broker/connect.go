@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // maxSessionExpiry bounds how long a session outlives its connection.
@@ -118,6 +120,9 @@ func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed 
 			c.recordRefusal("will", c.will.topic, c.will.retain)
 			return nil, false, packets.ErrNotAuthorized
 		}
+		if err := c.awaitAdmission(); err != nil {
+			return nil, false, err
+		}
 		s, resumed, err = c.hub.attachSession(c, pk.Connect.Clean, window, revocations)
 		if !errors.Is(err, errRetryAuthentication) {
 			return s, resumed, err
@@ -208,20 +213,30 @@ func (c *conn) acceptClient(requested *packets.Packet, resumed bool) error {
 	return c.sendConnack(pk)
 }
 
+// codesMissingInV3 are codes of version 5 for which the codec knows none of version 3.1.1.
+var codesMissingInV3 = map[packets.Code]packets.Code{
+	packets.ErrNotAuthorized: packets.Err3NotAuthorized,
+	packets.ErrServerBusy:    packets.Err3ServerUnavailable,
+}
+
 // rejectClient sends CONNACK with the reason, and returns it as an error.
 func (c *conn) rejectClient(code packets.Code) error {
 	reason := code
 	if c.version != 5 {
 		known, ok := packets.V5CodesToV3[code]
-		if code == packets.ErrNotAuthorized {
-			known, ok = packets.Err3NotAuthorized, true // missing in the codec's table
+		if missing, ok3 := codesMissingInV3[code]; ok3 { // in the codec's table
+			known, ok = missing, true
 		}
 		if !ok {
 			return reason // version 3.1.1 has no code for it; just close
 		}
 		code = known
 	}
-	if err := c.sendConnack(packets.Packet{ReasonCode: code.Code}); err != nil {
+	pk := packets.Packet{ReasonCode: code.Code}
+	if c.retryAfter > 0 {
+		pk.Properties.User = []packets.UserProperty{{Key: wire.PropertyRetryAfter, Val: wire.FormatRetryAfter(c.retryAfter)}}
+	}
+	if err := c.sendConnack(pk); err != nil {
 		return err
 	}
 	return reason

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -18,7 +19,7 @@ const (
 	// maxFilters bounds the subscriptions of one session.
 	maxFilters = 1 << 10
 	// maxRetained bounds the retained messages: one for each robot of the largest fleet.
-	maxRetained = 1 << 16
+	maxRetained = 1 << 17
 	// maxRetainedBytes bounds their memory.
 	maxRetainedBytes = 512 << 20
 )
@@ -38,6 +39,8 @@ type hub struct {
 	slots         *connSlots
 	refusals      *refusals
 	limiters      *clientLimiters
+	admission     *admission
+	postponed     atomic.Uint64 // connections of robots that were asked to come back
 
 	mu          sync.RWMutex
 	revocations int // number of calls of revokeName
@@ -57,8 +60,9 @@ func newHub(cfg Config, now func() time.Time) *hub {
 			report: cfg.OnRefused, now: now, counts: map[RefusalKind]uint64{}, reports: limits.Interval{Period: reportInterval, MaxNames: maxReportedNames},
 			reportThrottled: cfg.OnThrottled, throttledNames: limits.Interval{Period: throttledInterval, MaxNames: maxReportedNames},
 		},
-		limiters: &clientLimiters{limits: cfg.Limits, now: time.Now},
-		sessions: map[string]*session{}, retained: map[string]*message{},
+		limiters:  &clientLimiters{limits: cfg.Limits, now: time.Now},
+		admission: newAdmission(cfg.Limits),
+		sessions:  map[string]*session{}, retained: map[string]*message{},
 	}
 }
 
@@ -357,7 +361,7 @@ func (h *hub) serverBacklog() <-chan struct{} {
 }
 
 func (h *hub) readStats() Stats {
-	s := Stats{Connections: h.slots.openCount(), Refused: h.refusals.snapshot(), Throttled: h.refusals.throttled.Load(), Dropped: h.refusals.dropped.Load()}
+	s := Stats{Connections: h.slots.openCount(), Refused: h.refusals.snapshot(), Throttled: h.refusals.throttled.Load(), Dropped: h.refusals.dropped.Load(), Postponed: h.postponed.Load()}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	s.Sessions, s.Retained = len(h.sessions), len(h.retained)

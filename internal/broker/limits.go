@@ -14,9 +14,11 @@ import (
 // Limits bounds what clients may use. Zero fields have their default.
 type Limits struct {
 	// Connections is the maximum number of open connections of clients with
-	// certificates; as many more may be in the TLS handshake, for at most ten seconds.
-	// Default: 16,384.
+	// certificates. Default: 131,072.
 	Connections int
+	// Pending is the maximum number of connections in the TLS handshake, for at most ten
+	// seconds. Default: 16,384.
+	Pending int
 	// Unauthenticated is the maximum number of open connections of clients without
 	// certificates. Default: 4,096.
 	Unauthenticated int
@@ -28,6 +30,12 @@ type Limits struct {
 	// addresses. More are closed. Default: 100, and 4,096.
 	ConnectRate  float64
 	ConnectBurst int
+	// AdmitRate is how many robots with a certificate may connect per second, AdmitBurst
+	// how many at once. Others wait, or are asked to come back at their turn, so that a
+	// fleet that returns after an outage does not slow down running work. Default: 250,
+	// and 500.
+	AdmitRate  float64
+	AdmitBurst int
 	// PacketRate is how many messages, subscriptions and pings per second a robot may
 	// send, PacketBurst how many at once. A robot that sends more is read from more
 	// slowly; nothing is lost. Default: 200, and 1,000.
@@ -46,11 +54,14 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.QueuedBytes = cmp.Or(l.QueuedBytes, 64<<20)
-	l.Connections = cmp.Or(l.Connections, 16<<10)
+	l.Connections = cmp.Or(l.Connections, 128<<10)
+	l.Pending = cmp.Or(l.Pending, 16<<10)
 	l.Unauthenticated = cmp.Or(l.Unauthenticated, 4<<10)
 	l.PerAddress = cmp.Or(l.PerAddress, 4<<10)
 	l.ConnectRate = cmp.Or(l.ConnectRate, 100)
 	l.ConnectBurst = cmp.Or(l.ConnectBurst, 4<<10)
+	l.AdmitRate = cmp.Or(l.AdmitRate, 250)
+	l.AdmitBurst = cmp.Or(l.AdmitBurst, 500)
 	l.PacketRate = cmp.Or(l.PacketRate, 200)
 	l.PacketBurst = cmp.Or(l.PacketBurst, 1000)
 	l.ByteRate = cmp.Or(l.ByteRate, 1<<20)

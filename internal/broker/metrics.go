@@ -12,6 +12,7 @@ var (
 	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "Actions of clients that the broker has refused, by action and reason.", []string{"action", "reason"}, nil)
 	metricThrottled   = prometheus.NewDesc("k8s4r_broker_throttled_messages_total", "Messages of robots that were delayed because the robot exceeded its rate limit.", nil, nil)
 	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_messages_total", "Messages that were dropped because the queue of their receiver was full.", nil, nil)
+	metricPostponed   = prometheus.NewDesc("k8s4r_broker_postponed_connections_total", "Connections of robots that were asked to come back later, because many robots connected at the same time.", nil, nil)
 )
 
 // Metrics returns descriptions of the metrics of any broker. They cannot be collected.
@@ -22,7 +23,7 @@ func (b *Broker) Collector() prometheus.Collector { return metrics{b} }
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricConnections, metricSessions, metricRetained, metricRefused, metricThrottled, metricDropped} {
+	for _, d := range []*prometheus.Desc{metricConnections, metricSessions, metricRetained, metricRefused, metricThrottled, metricDropped, metricPostponed} {
 		to <- d
 	}
 }
@@ -41,6 +42,7 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(metricRetained, s.Retained)
 	counter(metricThrottled, s.Throttled)
 	counter(metricDropped, s.Dropped)
+	counter(metricPostponed, s.Postponed)
 	for a, n := range s.Refused {
 		counter(metricRefused, n, a.Action, a.Reason)
 	}

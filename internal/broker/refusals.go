@@ -37,6 +37,8 @@ type Stats struct {
 	Refused   map[RefusalKind]uint64
 	Throttled uint64
 	Dropped   uint64
+	// Postponed counts connections of robots that were asked to come back at their turn.
+	Postponed uint64
 }
 
 const (

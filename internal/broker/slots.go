@@ -48,7 +48,7 @@ func newConnSlots(l Limits, trust bool, now func() time.Time) *connSlots {
 		connectRate:         limits.Limits{PerSecond: rate.Limit(l.ConnectRate), Burst: l.ConnectBurst, MaxNames: maxAddresses},
 		unauthenticatedRate: rate.NewLimiter(rate.Limit(l.ConnectRate), l.ConnectBurst),
 	}
-	for is, most := range map[trustLevel]int{pending: l.Connections, unauthenticated: l.Unauthenticated, authenticated: l.Connections} {
+	for is, most := range map[trustLevel]int{pending: l.Pending, unauthenticated: l.Unauthenticated, authenticated: l.Connections} {
 		p.pools[is].Max, p.pools[is].MaxPerName = most, l.PerAddress
 	}
 	return p

@@ -30,6 +30,8 @@ const (
 	// failuresAfterSuccess is the most failures that still count after a connection that
 	// worked: the next pause is below 0.8 s, which spreads a thousand robots evenly.
 	failuresAfterSuccess = 3
+	// turnJitter spreads the robots that the broker asks to come back in the same second.
+	turnJitter = time.Second
 )
 
 // ErrDisconnected reports that there is no connection. Messages are not queued: the
@@ -159,6 +161,9 @@ func (l *Connection) keepConnected(ctx context.Context) {
 		}
 		failures = countFailures(failures, time.Since(began), registered, err)
 		pause := reconnectPause(failures, l.randomBelow)
+		if busy, ok := errors.AsType[busyError](err); ok {
+			pause = busy.after + l.randomBelow(turnJitter)
+		}
 		l.log.Warn("no connection to the MQTT broker", "broker", l.Broker(), "error", err, "retryIn", pause.Round(time.Millisecond))
 		select {
 		case <-ctx.Done():

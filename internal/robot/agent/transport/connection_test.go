@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eclipse/paho.golang/paho"
+
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -134,6 +136,39 @@ func TestConnection_ReconnectsAtOnceWithRenewedCertificate(t *testing.T) {
 			t.Errorf("pauses %v, want %v", pauses, want)
 		}
 	})
+}
+
+func TestConnection_ComesBackWhenTheBrokerAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pauses := runSessions(t, []session{{err: busyError{40 * time.Second}}, {err: busyError{2 * time.Second}}, {lasts: time.Hour, registered: true, err: errors.New("EOF")}})
+		want := []time.Duration{41*time.Second - time.Millisecond, 3*time.Second - time.Millisecond, 100 * time.Millisecond}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("pauses %v, want %v", pauses, want)
+		}
+	})
+}
+
+func TestConnectError_ReadsWhenToComeBack(t *testing.T) {
+	refused := errors.New("server busy")
+	ack := func(code byte, value string) *paho.Connack {
+		return &paho.Connack{ReasonCode: code, Properties: &paho.ConnackProperties{User: paho.UserProperties{{Key: "retry-after", Value: value}}}}
+	}
+	for _, c := range []struct {
+		name string
+		ack  *paho.Connack
+		want error
+	}{
+		{"busy until a time", ack(0x89, "40"), busyError{40 * time.Second}},
+		{"for far too long", ack(0x89, "1000000"), busyError{wire.MaxRetryAfter}},
+		{"busy until an unknown time", ack(0x89, ""), refused},
+		{"without properties", &paho.Connack{ReasonCode: 0x89}, refused},
+		{"refused for another reason", ack(0x87, "40"), refused},
+		{"no response", nil, refused},
+	} {
+		if err := connectError(c.ack, refused); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
 }
 
 // The agent may be busy when two responses arrive.

@@ -74,9 +74,27 @@ func (l *Connection) connectClient(ctx context.Context) (*paho.Client, <-chan er
 	})
 	if ack, err := client.Connect(ctx, l.connectPacket(l.newConnectionID())); err != nil {
 		l.renewIfRefused(ctx, ack, err)
-		return nil, nil, fmt.Errorf("MQTT connect: %w", err)
+		return nil, nil, connectError(ack, err)
 	}
 	return client, lost, nil
+}
+
+// busyError means that the broker will accept the robot after a time.
+type busyError struct{ after time.Duration }
+
+func (e busyError) Error() string {
+	return fmt.Sprintf("many robots connect to the broker; it accepts this one in %s", e.after)
+}
+
+// connectError returns why the broker refused a connection.
+func connectError(ack *paho.Connack, err error) error {
+	const serverBusy = 0x89
+	if ack != nil && ack.ReasonCode == serverBusy && ack.Properties != nil {
+		if after := wire.ParseRetryAfter(ack.Properties.User.Get(wire.PropertyRetryAfter)); after > 0 {
+			return busyError{after}
+		}
+	}
+	return fmt.Errorf("MQTT connect: %w", err)
 }
 
 // disconnectError returns why the broker ended a connection (MQTT 5, 3.14.2.1).
