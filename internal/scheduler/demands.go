@@ -208,8 +208,9 @@ func (b *demandBuilder) newTermsOf(job key, j jobInfo, g *groupInfo, constraints
 // snapshotFor returns the input of placement for one namespace. It contains the reservations that
 // earlier namespaces got in the same cycle.
 func (c *clusterState) snapshotFor(namespace string, demands []placement.Demand) placement.Snapshot {
-	s := placement.Snapshot{Demands: demands}
-	for _, r := range c.robots.byNamespace[namespace] {
+	robots := c.robots.byNamespace[namespace]
+	s := placement.Snapshot{Demands: demands, Robots: make([]placement.Robot, 0, len(robots))}
+	for _, r := range robots {
 		robot := r.forNamespace(namespace)
 		if owner := c.preemptions.reservedFor[r.id]; owner != "" && owner != namespace {
 			robot.Offer = closedOffer(robot.Offer)

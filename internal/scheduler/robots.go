@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -16,6 +17,7 @@ type robotState struct {
 	id       string
 	reserved placement.Room
 	tasks    robotTaskCounts
+	entries  []*taskEntry // with a reservation on the robot
 	offer    *placement.Offer
 	objects  []*v1alpha1.Robot // of this id in all namespaces; the oldest counts
 	users    []string          // namespaces whose tasks may use it
@@ -32,10 +34,17 @@ func (r *robotState) forNamespace(namespace string) placement.Robot {
 // hasObject reports whether a Robot object of this id exists.
 func (r *robotState) hasObject() bool { return len(r.objects) > 0 }
 
-// isIdle reports whether the robot has no reservations. It also checks the counts, because the
-// reservation of an init task may take no room.
+// removeEntry drops an entry whose reservation was released.
+func (r *robotState) removeEntry(e *taskEntry) {
+	if i := slices.Index(r.entries, e); i >= 0 {
+		r.entries = slices.Delete(r.entries, i, i+1)
+	}
+}
+
+// isIdle reports whether the robot has no reservations. It also checks the counts and entries,
+// because the reservation of an init task may take no room.
 func (r *robotState) isIdle() bool {
-	return r.reserved.Equal(placement.Room{}) && len(r.tasks) == 0
+	return r.reserved.Equal(placement.Room{}) && len(r.tasks) == 0 && len(r.entries) == 0
 }
 
 func (r *robotState) isOnline() bool { return r.offer.Phase == lifecycle.RobotOnline }
@@ -79,15 +88,15 @@ type robotIndex struct {
 	now   func() time.Time
 	dirty *dirtyFlag
 
-	byID        map[string]*robotState            // an id is unique in the cluster
-	byNamespace map[string]map[string]*robotState // robots that a namespace may use, by id
-	online      map[string]onlineRobots           // by namespace
+	byID        map[string]*robotState   // an id is unique in the cluster
+	byNamespace map[string][]*robotState // robots that a namespace may use, in the order of ids
+	online      map[string]onlineRobots  // by namespace
 }
 
 func newRobotIndex(now func() time.Time, dirty *dirtyFlag) *robotIndex {
 	return &robotIndex{
 		now: now, dirty: dirty,
-		byID: map[string]*robotState{}, byNamespace: map[string]map[string]*robotState{}, online: map[string]onlineRobots{},
+		byID: map[string]*robotState{}, byNamespace: map[string][]*robotState{}, online: map[string]onlineRobots{},
 	}
 }
 
@@ -152,18 +161,35 @@ func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
 	for _, namespace := range oldUsers {
 		if !slices.Contains(users, namespace) {
 			lostUsers = true
-			delete(x.byNamespace[namespace], r.id)
+			x.removeUser(r, namespace)
 			x.countOnline(namespace, wasOnline, false)
 		}
 	}
 	for _, namespace := range users {
-		if x.byNamespace[namespace] == nil {
-			x.byNamespace[namespace] = map[string]*robotState{}
-		}
-		x.byNamespace[namespace][r.id] = r
+		x.addUser(r, namespace)
 		x.countOnline(namespace, wasOnline && slices.Contains(oldUsers, namespace), isOnline)
 	}
 	return lostUsers || !isOnline || offer.Unschedulable || offer.Impairment != ""
+}
+
+// addUser lets a namespace use a robot.
+func (x *robotIndex) addUser(r *robotState, namespace string) {
+	at, found := x.findUsable(namespace, r.id)
+	if !found {
+		x.byNamespace[namespace] = slices.Insert(x.byNamespace[namespace], at, r)
+	}
+}
+
+// removeUser ends that a namespace may use a robot.
+func (x *robotIndex) removeUser(r *robotState, namespace string) {
+	if at, found := x.findUsable(namespace, r.id); found {
+		x.byNamespace[namespace] = slices.Delete(x.byNamespace[namespace], at, at+1)
+	}
+}
+
+// findUsable returns where a robot is, or would be, among those that a namespace may use.
+func (x *robotIndex) findUsable(namespace, id string) (at int, found bool) {
+	return slices.BinarySearchFunc(x.byNamespace[namespace], id, func(r *robotState, id string) int { return strings.Compare(r.id, id) })
 }
 
 // countOnline updates the count of a namespace after one of its robots changed.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -166,6 +167,7 @@ func (c *clusterState) reserveRobot(e *taskEntry, robot string) {
 	c.releaseReservation(e)
 	e.robot = robot
 	c.robots.reserveRoom(robot, c.tasks.roomOf(e))
+	c.robots.byID[robot].entries = append(c.robots.byID[robot].entries, e)
 	c.countTasks(e, 1)
 }
 
@@ -176,6 +178,7 @@ func (c *clusterState) releaseReservation(e *taskEntry) {
 	}
 	robot, room := e.robot, c.tasks.roomOf(e)
 	c.countTasks(e, -1)
+	c.robots.getOrCreate(robot).removeEntry(e)
 	e.robot = ""
 	c.preemptions.cancelPreemption(e)
 	c.robots.releaseRoom(robot, room)
@@ -221,8 +224,8 @@ func (c *clusterState) refreshRobot(r *robotState) {
 	if !c.robots.refresh(r) {
 		return
 	}
-	for _, e := range c.tasks.byKey {
-		if e.robot == r.id && !e.dispatched && !r.acceptsTasksOf(e.key.Namespace) {
+	for _, e := range slices.Clone(r.entries) { // canceling changes them
+		if !e.dispatched && !r.acceptsTasksOf(e.key.Namespace) {
 			c.cancelReservation(e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -161,17 +162,29 @@ func requireBalance(t *rapid.T, c *clusterState) {
 			t.Fatalf("%s has a reservation on %s, which does not accept it", e.key, e.robot)
 		}
 	}
+	entries := 0
+	for _, r := range c.robots.byID {
+		for _, e := range r.entries {
+			if e.robot != r.id || c.tasks.byKey[e.key] != e {
+				t.Fatalf("%s has the entry of %s, which is on %q", r.id, e.key, e.robot)
+			}
+		}
+		entries += len(r.entries)
+	}
+	if n := len(c.tasks.byKey) - len(c.tasks.waiting); entries != n {
+		t.Fatalf("robots have %d entries of %d", entries, n)
+	}
 	for _, namespace := range []string{"ns", "b"} {
-		usable, inContact := map[string]*robotState{}, 0
-		for id, r := range c.robots.byID {
-			if r.hasObject() && r.objects[0].ServesNamespace(namespace) {
-				usable[id] = r
+		usable, inContact := []*robotState{}, 0
+		for _, id := range slices.Sorted(maps.Keys(c.robots.byID)) {
+			if r := c.robots.byID[id]; r.hasObject() && r.objects[0].ServesNamespace(namespace) {
+				usable = append(usable, r)
 				if r.isOnline() {
 					inContact++
 				}
 			}
 		}
-		if !maps.Equal(usable, c.robots.byNamespace[namespace]) || inContact != c.robots.online[namespace].count {
+		if !slices.Equal(usable, c.robots.byNamespace[namespace]) || inContact != c.robots.online[namespace].count {
 			t.Fatalf("%s may use %v, of which %d are online; the state has %v and %d", namespace, usable, inContact, c.robots.byNamespace[namespace], c.robots.online[namespace].count)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 type cycleRobot struct {
 	*Robot
 	index int // in the order of names
-	slot  int // in the results of kinds
 	held  Room
 	free  Room
 	load  int64 // of its most loaded part, in thousandths
@@ -21,6 +20,20 @@ type cycleRobot struct {
 func (b *cycleRobot) setHeld(held Room) {
 	b.held, b.free = held, b.Capacity.Minus(held)
 	b.load = held.loadShare(&b.Capacity)
+}
+
+// robotSummary has what most classes read of a robot, apart from it: a class looks at all robots, most
+// of which are full, and would otherwise load all their memory.
+type robotSummary struct {
+	slot    uint32 // in the results of kinds
+	version uint32 // of the offer
+	// isFull is set if the robot has room for tasks and holds as many, and no policy.
+	isFull bool
+}
+
+// isFullOfTasks reports whether the robot lacks nothing but places for tasks, for a demand of one.
+func (b *cycleRobot) isFullOfTasks() bool {
+	return b.free.Tasks < 1 && b.Capacity.Tasks >= 1 && b.Policy == nil
 }
 
 // classID is equal for demands that are equal for every check and score, except for the robots on
@@ -54,17 +67,21 @@ type class struct {
 }
 
 // newClass checks every robot once. rejectByPolicy is the check of its policy.
-func newClass(k *kind, need Room, t preferences, bots []cycleRobot, rejectByPolicy Check) *class {
+func newClass(k *kind, need Room, t preferences, bots []cycleRobot, summaries []robotSummary, rejectByPolicy Check) *class {
 	cl := &class{
 		kind: k, need: need, preferences: t, byPolicy: map[Rejection]int{},
 		lackingPart: make([][2]int, need.partCount()),
 		diagnosis:   &Diagnosis{Robots: len(bots)},
 	}
 	cl.fitting.trackRobots(t.canImprove(), len(bots))
-	for i := range bots {
+	for i, at := range summaries {
 		b := &bots[i]
-		if n := cl.kind.rejectionOf(b.Robot, b.slot); n != 0 {
+		if n := k.rejectionOf(b, at); n != 0 {
 			cl.countRejection(n)
+			continue
+		}
+		if at.isFull && need.Tasks == 1 {
+			cl.lackingPart[partTasks][0]++
 			continue
 		}
 		switch no := rejectByPolicy(b.Robot); {

@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -27,10 +28,10 @@ func compareRank(a, b *Demand) int {
 // cycle is the state of one call of Decide.
 type cycle struct {
 	*Planner
-	robots  []cycleRobot   // by name
-	byName  map[string]int // index
-	holders map[string][]Holder
-	classes map[classID]*class
+	robots    []cycleRobot   // by name
+	summaries []robotSummary // of robots
+	holders   map[string][]Holder
+	classes   map[classID]*class
 	// allClasses includes classes that dropClass removed.
 	allClasses []*class
 	// improving are the classes whose scores may improve when a robot takes tasks.
@@ -61,7 +62,7 @@ func newCycle(p *Planner, s Snapshot) *cycle {
 	c := &cycle{
 		Planner:        p,
 		robots:         make([]cycleRobot, len(s.Robots)),
-		byName:         make(map[string]int, len(s.Robots)),
+		summaries:      make([]robotSummary, len(s.Robots)),
 		holders:        s.Holders,
 		classes:        map[classID]*class{},
 		groups:         map[string]map[int]int{},
@@ -78,9 +79,10 @@ func newCycle(p *Planner, s Snapshot) *cycle {
 	slices.SortFunc(c.robots, func(a, b cycleRobot) int { return strings.Compare(a.Name, b.Name) })
 	for i := range c.robots {
 		b := &c.robots[i]
-		b.index, b.slot = i, p.slotOf(b.Name)
+		b.index = i
 		b.setHeld(b.Held)
-		c.byName[b.Name] = i
+		slot, version := p.observeOffer(b.Robot)
+		c.summaries[i] = robotSummary{slot: uint32(slot), version: version, isFull: b.isFullOfTasks()}
 		for g, n := range b.Groups {
 			c.groupCounts(g)[i] = n
 		}
@@ -151,7 +153,7 @@ func (c *cycle) findRobot(d *Demand) (*cycleRobot, *Diagnosis) {
 
 // checkPinned runs all checks for a demand whose robot is fixed.
 func (c *cycle) checkPinned(d *Demand, name string) (*cycleRobot, *Diagnosis) {
-	i, ok := c.byName[name]
+	i, ok := sort.Find(len(c.robots), func(i int) int { return strings.Compare(name, c.robots[i].Name) })
 	if !ok {
 		return nil, diagnoseRobot(name, Rejection{Check: CheckRobotExists})
 	}
@@ -165,7 +167,7 @@ func (c *cycle) checkPinned(d *Demand, name string) (*cycleRobot, *Diagnosis) {
 // rejectionBy returns the rejection of a demand by one robot, after all checks.
 func (c *cycle) rejectionBy(d *Demand, b *cycleRobot) Rejection {
 	k, need := c.kindFor(d), d.needsOn(b.Name)
-	if n := k.rejectionOf(b.Robot, b.slot); n != 0 {
+	if n := k.rejectionOf(b, c.summaries[b.index]); n != 0 {
 		return k.rejections[n]
 	}
 	if no := c.rejectDemand(d, b.Robot); !no.IsZero() {
@@ -189,6 +191,7 @@ func (c *cycle) bindDemand(d *Demand, b *cycleRobot) {
 func (c *cycle) reserveRoom(d *Demand, b *cycleRobot, sign int64) {
 	need := d.Needs()
 	b.setHeld(b.held.addScaled(need, sign))
+	c.summaries[b.index].isFull = b.isFullOfTasks()
 	if d.Group != "" {
 		c.groupCounts(d.Group)[b.index] += int(sign) * len(d.Tasks)
 	}
@@ -228,7 +231,7 @@ func (c *cycle) classOf(d *Demand) *class {
 	id := c.idOf(d)
 	cl := c.classes[id]
 	if cl == nil {
-		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots, c.checkFor(d))
+		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots, c.summaries, c.checkFor(d))
 		c.classes[id] = cl
 		c.allClasses = append(c.allClasses, cl)
 		if cl.fitting.position != nil {

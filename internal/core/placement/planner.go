@@ -10,10 +10,17 @@ import (
 // Planner runs cycles and caches between them which robot meets which rules. It is not safe for
 // concurrent use.
 type Planner struct {
-	cycle int
-	slots map[string]int   // by robot
-	kinds map[string]*kind // by the inputs of their checks
+	cycle  int
+	slots  map[string]int   // by robot
+	offers []seenOffer      // by slot
+	kinds  map[string]*kind // by the inputs of their checks
 	verdicts
+}
+
+// seenOffer is the last offer of a robot. Its version changes with the offer, from 1.
+type seenOffer struct {
+	offer   *Offer
+	version uint32
 }
 
 // NewPlanner returns a Planner with an empty cache.
@@ -47,18 +54,25 @@ func (p *Planner) dropUnused(robots int) {
 	if len(p.slots) > 2*robots+16 {
 		clear(p.slots)
 		clear(p.kinds)
+		p.offers = nil
 	}
 	maps.DeleteFunc(p.kinds, func(_ string, k *kind) bool { return p.cycle-k.used > unusedCycles })
 }
 
-// slotOf returns the robot's index in the results of kinds.
-func (p *Planner) slotOf(robot string) int {
-	n, ok := p.slots[robot]
+// observeOffer returns the robot's index in the results of kinds, and the version of its offer.
+func (p *Planner) observeOffer(r *Robot) (slot int, version uint32) {
+	slot, ok := p.slots[r.Name]
 	if !ok {
-		n = len(p.slots)
-		p.slots[robot] = n
+		slot = len(p.slots)
+		p.slots[r.Name] = slot
+		p.offers = append(p.offers, seenOffer{})
 	}
-	return n
+	seen := &p.offers[slot]
+	if seen.version == 0 || seen.offer != r.Offer {
+		seen.offer = r.Offer
+		seen.version++
+	}
+	return slot, seen.version
 }
 
 // kind holds the checks of demands with the same rules and required capabilities, and caches its
@@ -71,11 +85,8 @@ type kind struct {
 	used       int            // the last cycle that used it
 }
 
-// cachedResult is the number of the rejection of an offer.
-type cachedResult struct {
-	offer     *Offer
-	rejection int
-}
+// cachedResult is the number of the rejection of an offer of this version. Zero: none was checked.
+type cachedResult struct{ version, rejection uint32 }
 
 // kindOf returns the kind for rules and required capabilities.
 func (p *Planner) kindOf(rules *Rules, required capabilities) *kind {
@@ -90,12 +101,12 @@ func (p *Planner) kindOf(rules *Rules, required capabilities) *kind {
 }
 
 // rejectionOf returns the number of the robot's rejection. It is zero if the robot meets the rules.
-func (k *kind) rejectionOf(r *Robot, slot int) int {
-	o := &k.results[slot]
-	if o.offer != r.Offer {
-		*o = cachedResult{r.Offer, k.rejectionNumber(firstRejection(k.checks, r))}
+func (k *kind) rejectionOf(b *cycleRobot, at robotSummary) int {
+	o := &k.results[at.slot]
+	if o.version != at.version {
+		*o = cachedResult{at.version, uint32(k.rejectionNumber(firstRejection(k.checks, b.Robot)))}
 	}
-	return o.rejection
+	return int(o.rejection)
 }
 
 func (k *kind) rejectionNumber(r Rejection) int {

@@ -62,7 +62,7 @@ func (c *cycle) cheapestEviction(d *Demand) *eviction {
 // fitsEmptyRobot reports whether the demand would fit on the robot if it held nothing.
 func (c *cycle) fitsEmptyRobot(d *Demand, b *cycleRobot) bool {
 	need := d.Needs()
-	return c.kindFor(d).rejectionOf(b.Robot, b.slot) == 0 && c.rejectDemand(d, b.Robot).IsZero() && !slices.Contains(d.Failed, b.Name) && need.lackingPartOf(&b.Capacity) < 0
+	return c.kindFor(d).rejectionOf(b, c.summaries[b.index]) == 0 && c.rejectDemand(d, b.Robot).IsZero() && !slices.Contains(d.Failed, b.Name) && need.lackingPartOf(&b.Capacity) < 0
 }
 
 // planEviction returns a way to make room on one robot, or nil.
