@@ -141,6 +141,10 @@ type JobSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not occur in both initTasks and tasks"
 // +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang has at most 128 replicas and 500 tasks; lower count, or omit gang"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.count) || self.count == 1",message="count: the array defines the number of tasks; omit count"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || size(self.tasks) == 1 && (!has(self.initTasks) || size(self.initTasks) == 0)",message="array: an array runs one task, without init tasks; move other tasks to groups of their own, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || (!has(self.gang) || !self.gang) && !has(self.ephemeralDisk)",message="array: indexes neither start together nor share a directory; omit gang and ephemeralDisk, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || self.tasks.all(t, !(has(t.daemon) && t.daemon) && (!has(t.secretEnv) || size(t.secretEnv) == 0))",message="array: the task of an array has neither daemon nor secretEnv; omit them, or use count instead of array"
 type TaskGroupDefinition struct {
 	// Name of the group, unique within its job.
 	// +kubebuilder:validation:MinLength=1
@@ -160,6 +164,11 @@ type TaskGroupTemplate struct {
 	// +kubebuilder:validation:Maximum=1000000
 	// +kubebuilder:default=1
 	Count *int32 `json:"count,omitempty"`
+
+	// Array runs the only task of the group once for each index, instead of count. If empty, the
+	// group has replicas.
+	// +optional
+	Array *Array `json:"array,omitempty"`
 
 	// InitTasks run one after another, on the same robot, before the tasks start. An init task
 	// with daemon: true is started in its turn and not waited for.

@@ -166,6 +166,9 @@ type AgentInfo struct {
 	// prepares and starts it. Only then does a missing answer count (disconnect.dispatchTimeout).
 	// +optional
 	AnswersDispatches bool `json:"answersDispatches,omitempty"`
+	// RunsArrays is true if the agent runs Tasks of arrays. Others get none.
+	// +optional
+	RunsArrays bool `json:"runsArrays,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

@@ -113,6 +113,10 @@ type TaskSpec struct {
 	// EphemeralDisk is a directory that all tasks of the replica share. If empty, there is none.
 	// +optional
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
+
+	// Array is what the Task runs of the array of its group. If empty, it does not belong to one.
+	// +optional
+	Array *TaskArray `json:"array,omitempty"`
 }
 
 // TaskStatus is the observed state of a task. The manager and the server write it, each only
@@ -192,6 +196,9 @@ type TaskStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	Events []TaskEvent `json:"events,omitempty"`
+	// Array is what has become of the indexes of a range. Not set for other Tasks.
+	// +optional
+	Array *TaskArrayStatus `json:"array,omitempty"`
 	// Resources is the resource usage last reported, or in total if the task has ended. Written
 	// by the server.
 	// +optional

@@ -40,6 +40,10 @@ type TaskGroupList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not occur in both initTasks and tasks"
 // +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang has at most 128 replicas and 500 tasks; lower count, or omit gang"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.count) || self.count == 1",message="count: the array defines the number of tasks; omit count"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || size(self.tasks) == 1 && (!has(self.initTasks) || size(self.initTasks) == 0)",message="array: an array runs one task, without init tasks; move other tasks to groups of their own, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || (!has(self.gang) || !self.gang) && !has(self.ephemeralDisk)",message="array: indexes neither start together nor share a directory; omit gang and ephemeralDisk, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || self.tasks.all(t, !(has(t.daemon) && t.daemon) && (!has(t.secretEnv) || size(t.secretEnv) == 0))",message="array: the task of an array has neither daemon nor secretEnv; omit them, or use count instead of array"
 type TaskGroupSpec struct {
 	// JobName is the name of the Job that the group belongs to, in the same namespace.
 	// +kubebuilder:validation:MinLength=1

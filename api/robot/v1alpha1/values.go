@@ -55,6 +55,8 @@ const (
 	// LabelRevision is the label of a Task that has a hash of what it takes over from its
 	// TaskGroup. It differs from the group's status.revisions while the Task is outdated.
 	LabelRevision = "robot.k8s4r.io/revision"
+	// LabelArrayIndex is the label, of a Task that runs one index of an array, of that index.
+	LabelArrayIndex = "robot.k8s4r.io/arrayindex"
 )
 
 // IsKeptRunning reports whether tasks of this type run again whenever they end. A Job of such a

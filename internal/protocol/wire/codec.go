@@ -53,6 +53,9 @@ func Decode[T any](payload []byte) (T, error) {
 func (s Status) WithinLimits() Status {
 	s.Message = TruncateText(s.Message, maxMessage)
 	s.Event, s.Reason = TruncateText(s.Event, maxToken), TruncateText(s.Reason, maxToken)
+	if s.Array != nil {
+		s.Array = new(s.Array.WithinLimits())
+	}
 	if len(s.Outputs) == 0 {
 		return s
 	}

@@ -22,6 +22,8 @@ type Register struct {
 	// AnswersDispatches (v2) is set by agents that report ReportPending as soon as their journal
 	// has an accepted attempt. The silence of other agents does not count.
 	AnswersDispatches bool `json:"answersDispatches,omitempty"`
+	// RunsArrays (v2) is set by agents that run TaskSpec.Array. Others get no such task.
+	RunsArrays bool `json:"runsArrays,omitempty"`
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
@@ -157,6 +159,9 @@ type TaskReference struct {
 	// Query asks the agent to report whether the attempt still runs, because the robot or the
 	// server was disconnected.
 	Query bool `json:"query,omitempty"`
+	// StartsNoIndex asks the agent to start no more indexes of a range: it lets the running index
+	// end, and then ends the attempt with ReasonPaused.
+	StartsNoIndex bool `json:"startsNoIndex,omitempty"`
 }
 
 // The states that a robot reports.
@@ -197,6 +202,8 @@ type Status struct {
 	StartedAt  *time.Time        `json:"startedAt,omitempty"`
 	FinishedAt *time.Time        `json:"finishedAt,omitempty"`
 	Outputs    map[string]string `json:"outputs,omitempty"`
+	// Array (v2) has the indexes of a range that have ended. Nil for other tasks.
+	Array *ArrayReport `json:"array,omitempty"`
 	// Traceparent (v2) is a user property beside the payload: that of the dispatch.
 	Traceparent string `json:"-"`
 }
@@ -265,13 +272,16 @@ const (
 	// ReasonTemplateChanged: the robot stopped the task because the result of a template with
 	// changeMode restart changed. Without fault.
 	ReasonTemplateChanged = "TemplateChanged"
+	// ReasonPaused: the agent was asked to start no more indexes of a range, and some are left. Without
+	// fault.
+	ReasonPaused = "Paused"
 )
 
 // IsWithoutFault reports whether an attempt that ended for this reason does not count as a
 // failure of the task, so that the task waits for a robot again.
 func IsWithoutFault(reason string) bool {
 	switch reason {
-	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPolicyViolation, ReasonPolicyUnusable:
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPaused, ReasonPolicyViolation, ReasonPolicyUnusable:
 		return true
 	}
 	return false

@@ -68,6 +68,8 @@ type TaskSpec struct {
 	StopOnRobotAfter Duration `json:"stopOnRobotAfter,omitzero"`
 	// EphemeralDisk that the tasks of a replica share. If nil, none.
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
+	// Array is what the task runs of an array. Nil for other tasks.
+	Array *TaskArray `json:"array,omitempty"`
 }
 
 // SecretKey selects the value of a variable.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/indexset"
 	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
@@ -45,6 +46,9 @@ type Query struct {
 	Records bool
 	// Streams to read. If empty, all.
 	Streams []record.Stream
+	// Index of an array to read, from the log of its range. If nil, all. Without Attempt, it is
+	// read from the last attempt with output of it.
+	Index *int32
 	// From and Offset are the position at which an interrupted reader continues: an attempt,
 	// and an offset in its log. If From is 0, the reader starts from the beginning.
 	From   int32
@@ -70,6 +74,9 @@ func (q Query) Encode() string {
 	set(q.Tail >= 0, "tail", strconv.Itoa(q.Tail))
 	set(q.Timestamps, "timestamps", "true")
 	set(q.Records, "format", formatRecords)
+	if q.Index != nil {
+		v.Set("index", strconv.Itoa(int(*q.Index)))
+	}
 	set(q.From > 0, "from", Position(q.From, q.Offset))
 	var names []string
 	for _, s := range q.Streams {
@@ -110,6 +117,14 @@ var fields = map[string]func(q *Query, text string, now time.Time) error{
 			err = fmt.Errorf("must not be negative")
 		}
 		return err
+	},
+	"index": func(q *Query, text string, _ time.Time) error {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n > indexset.MaxIndex {
+			return fmt.Errorf("must be a number from 0 to %d", indexset.MaxIndex)
+		}
+		q.Index = new(int32(n))
+		return nil
 	},
 	"stream": func(q *Query, text string, _ time.Time) error {
 		for _, name := range strings.Split(text, ",") {

@@ -38,6 +38,7 @@ type Writer struct {
 
 	at    time.Time // that the stamp is of
 	stamp []byte    // at, as text
+	index []byte    // that of the range, with indexMark; empty: there is none
 
 	dropped       int64 // bytes of output, in all
 	unloggedDrops int64 // of these, not yet noted in the log
@@ -50,6 +51,7 @@ type pendingText struct {
 	stream Stream
 	text   []byte
 	due    time.Time // when it is written without one; zero: there is none
+	isOpen bool      // the last record of the stream was partial
 }
 
 // NewWriter returns a Writer for dir, which is created with the first output and must not contain
@@ -89,6 +91,19 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) {
 		w.appendText(h, p, false)
 	}
 	w.writeBuffer()
+}
+
+// SetIndex sets the index of a range to which the output belongs from now on. A line that an earlier
+// index has not completed ends here.
+func (w *Writer) SetIndex(index int32, now time.Time) {
+	w.setTime(now)
+	for i := range w.pending {
+		if h := &w.pending[i]; h.isOpen || !h.due.IsZero() {
+			w.appendText(h, nil, true)
+		}
+	}
+	w.writeBuffer()
+	w.index = appendIndex(w.index[:0], index)
 }
 
 // WriteSystemLine appends a line to the stream System.
@@ -143,12 +158,12 @@ func (w *Writer) appendText(h *pendingText, text []byte, whole bool) {
 	for len(h.text)+len(text) > MaxText {
 		n := MaxText - len(h.text)
 		w.appendRecord(h.stream, tagPartial, h.text, text[:n])
-		h.text, text = h.text[:0], text[n:]
+		h.text, text, h.isOpen = h.text[:0], text[n:], true
 	}
 	switch {
 	case whole:
 		w.appendRecord(h.stream, tagFull, h.text, text)
-		h.text, h.due = h.text[:0], time.Time{}
+		h.text, h.due, h.isOpen = h.text[:0], time.Time{}, false
 	case len(text) > 0:
 		h.text = append(h.text, text...)
 		if h.due.IsZero() {
@@ -160,19 +175,24 @@ func (w *Writer) appendText(h *pendingText, text []byte, whole bool) {
 func (w *Writer) flushPartial(h *pendingText) {
 	if len(h.text) > 0 {
 		w.appendRecord(h.stream, tagPartial, h.text, nil)
+		h.isOpen = true
 	}
 	h.text, h.due = h.text[:0], time.Time{}
 }
 
 // appendRecord appends a record with the text a+b to the buffer.
 func (w *Writer) appendRecord(s Stream, tag byte, a, b []byte) {
-	if len(w.buf) > 0 && len(w.buf)+overhead+len(a)+len(b) > w.flushSize {
+	if len(w.buf) > 0 && len(w.buf)+overhead+len(w.index)+len(a)+len(b) > w.flushSize {
 		w.writeBuffer()
 	}
 	w.buf = append(w.buf, w.stamp...)
 	w.buf = append(w.buf, ' ')
 	w.buf = append(w.buf, s...)
-	w.buf = append(w.buf, ' ', tag, ' ')
+	w.buf = append(w.buf, ' ', tag)
+	if s != System {
+		w.buf = append(w.buf, w.index...)
+	}
+	w.buf = append(w.buf, ' ')
 	w.buf = append(w.buf, a...)
 	w.buf = append(w.buf, b...)
 	w.buf = append(w.buf, '\n')
@@ -221,7 +241,7 @@ func (w *Writer) recordFailure(err error) { w.failure, w.retry = err, w.at.Add(r
 
 // countDropped counts the output in records that are lost.
 func (w *Writer) countDropped(lines []byte) {
-	text := int64(len(lines) - overhead*bytes.Count(lines, []byte{'\n'}))
+	text := int64(len(lines) - (overhead+len(w.index))*bytes.Count(lines, []byte{'\n'}))
 	w.unloggedDrops += max(text, 1) // an empty line is a loss too
 	w.dropped += max(text, 1)
 }

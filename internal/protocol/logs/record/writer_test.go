@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,6 +141,56 @@ func TestWriter_FlushesIncompleteLine(t *testing.T) {
 	w.Write(Stdout, []byte("\n"), start)
 	if all, _ = records(t, dir); output(all, Stdout) != "name? \n" {
 		t.Errorf("there is %q", output(all, Stdout))
+	}
+}
+
+func TestWriter_EndsLinesOfAnIndex(t *testing.T) {
+	for name, flushes := range map[string]bool{"held back": false, "written already": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			w := NewWriter(dir, Options{})
+			w.SetIndex(17, start)
+			w.Write(Stdout, []byte("whole\npart"), start)
+			if flushes {
+				w.Flush(start.Add(time.Second))
+			}
+			w.SetIndex(18, start)
+			w.WriteSystemLine("a note", start)
+			w.Write(Stderr, []byte("next\n"), start)
+			w.Close(start)
+			var got []string
+			all, _ := records(t, dir)
+			for _, r := range all {
+				index := "none"
+				if r.Index != nil {
+					index = fmt.Sprint(*r.Index)
+				}
+				got = append(got, index+" "+string(r.Text))
+			}
+			want := []string{"17 whole", "17 part", "none a note", "18 next"}
+			if flushes {
+				want = []string{"17 whole", "17 part", "17 ", "none a note", "18 next"}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("records %q, want %q", got, want)
+			}
+			if text := output(all, Stdout); text != "whole\npart\n" {
+				t.Errorf("stdout is %q", text)
+			}
+		})
+	}
+}
+
+func TestWriter_CountsLossOfAnIndexExactly(t *testing.T) {
+	blocked := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(blocked, Options{})
+	w.SetIndex(123, start)
+	w.Write(Stdout, []byte("lost 1\nlost 2\n"), start)
+	if w.DroppedBytes() != 12 {
+		t.Errorf("dropped %d bytes, not 12", w.DroppedBytes())
 	}
 }
 
