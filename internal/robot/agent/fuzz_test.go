@@ -23,6 +23,8 @@ type noShims struct{}
 func (noShims) Start(shim.Spec, string) (*supervisor.Shim, error)             { return nil, driver.ErrNoDriver }
 func (noShims) Kill(*supervisor.Shim) error                                   { return nil }
 func (noShims) Adopt(string) (*supervisor.Shim, shim.State, error)            { return nil, shim.State{}, nil }
+func (noShims) ReadState(*supervisor.Shim) (shim.State, error)                { return shim.State{}, nil }
+func (noShims) Pause(*supervisor.Shim) error                                  { return nil }
 func (noShims) Stop(*supervisor.Shim, string, time.Duration) error            { return nil }
 func (noShims) UpdateAttributes(*supervisor.Shim, wire.RobotAttributes) error { return nil }
 func (noShims) Events() <-chan struct{}                                       { return nil }
@@ -41,6 +43,8 @@ func FuzzReceive(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"action":"create","attempt":1,"task":{"metadata":{"uid":"a"},"spec":{"driver":"exec"}}}`),
 		uint8(0), []byte(`{"action":"delete","attempt":1,"task":{"metadata":{"uid":"a"}}}`))
 	f.Add(uint8(2), []byte(`{"tasks":[{"uid":"a","attempt":1,"seq":1}]}`), uint8(1), []byte(`{"tasks":[],"epoch":1,"refs":[{"uid":"a"}]}`))
+	f.Add(uint8(0), []byte(`{"action":"create","attempt":1,"task":{"metadata":{"uid":"a"},"spec":{"driver":"exec","config":{"execConfig":{"command":"a"}},"array":{"indexes":"0-2,7","items":["a","b","c","d"]}}}}`),
+		uint8(1), []byte(`{"tasks":[],"epoch":1,"refs":[{"uid":"a","startsNoIndex":true}]}`))
 	f.Add(uint8(3), []byte(`{"success":true}`), uint8(3), []byte("\x00"))
 	j, err := journal.Open(f.TempDir(), journal.Options{})
 	must(f, err)

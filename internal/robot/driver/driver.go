@@ -86,6 +86,17 @@ type Task struct {
 	TimerSlack int
 	// Files become the descriptors of the task from 3 on.
 	Files []*os.File
+	// Index of a range, of which each index is a Task. If nil, there is no range.
+	Index *RangeIndex
+}
+
+// RangeIndex is one of several tasks that follow each other in the same confinement, each after the
+// End of the one before.
+type RangeIndex struct {
+	// Index is its number.
+	Index int32
+	// OOMKills is End.OOMKills of the one before.
+	OOMKills int64
 }
 
 // Contained is what a container engine needs to know about a task besides its config.
@@ -129,7 +140,10 @@ type End struct {
 	Signal int
 	// OOM reports whether the kernel killed a process of the task for lack of memory.
 	OOM bool
-	// CPU is the CPU time that the task used.
+	// OOMKills is how many processes the kernel has killed so far in the cgroup of a RangeIndex.
+	OOMKills int64
+	// CPU is the CPU time that the task used. It is not measured for a RangeIndex, nor is MemoryPeak:
+	// MeasureUse does so for all of them.
 	CPU time.Duration
 	// MemoryPeak is the most memory that the task used, in bytes: all its processes together if it
 	// has a cgroup, else its largest process. If zero, it is unknown.

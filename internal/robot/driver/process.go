@@ -19,6 +19,9 @@ type Process struct {
 	pid    int
 	pidfd  int
 	cgroup *isolation.Cgroup
+	index  *RangeIndex
+	// pidLimit is the limit of processes of the cgroup of a RangeIndex, once Kill has lowered it.
+	pidLimit string
 }
 
 // StartProcess starts a program that is killed when this process exits.
@@ -45,7 +48,7 @@ func startExecutable(find func() (string, error), argv, env []string, t Task, ca
 	if err != nil {
 		return nil, err
 	}
-	return &Process{pid: pid, pidfd: pidfd, cgroup: t.Confinement.Cgroup}, nil
+	return &Process{pid: pid, pidfd: pidfd, cgroup: t.Confinement.Cgroup, index: t.Index}, nil
 }
 
 // PID returns the leader's process.
@@ -69,6 +72,9 @@ func (p *Process) Kill() {
 
 // killRest kills all processes that the task has started.
 func (p *Process) killRest() {
+	if p.index != nil && p.pidLimit == "" {
+		p.pidLimit = p.cgroup.PIDLimit()
+	}
 	_ = p.cgroup.Kill(killWait) // on an error some are still running, and End waits for them
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, syscall.SIGKILL) // all of the PID namespace except this process
@@ -90,7 +96,13 @@ func (p *Process) End() End {
 		p.killRest()
 		reapChildren()
 	}
-	p.measureUse(&end)
+	if p.pidLimit != "" {
+		_ = p.cgroup.SetPIDLimit(p.pidLimit) // on an error the next index cannot be started
+	}
+	p.detectOOM(&end)
+	if p.index == nil {
+		end.CPU, end.MemoryPeak = MeasureUse(p.cgroup)
+	}
 	return end
 }
 
@@ -114,13 +126,24 @@ func reapChildren() {
 	}
 }
 
-// measureUse sets what the task has used, measured by its cgroup if it has one.
-func (p *Process) measureUse(end *End) {
-	if end.Code != 0 { // an end without failure has no cause, and each file takes a short task 20 µs
-		kills, _ := p.cgroup.OOMKills()
-		end.OOM = kills > 0
+// detectOOM finds out whether the kernel killed a process of the task for lack of memory. After an end
+// without failure that matters only to the index that follows: each file takes a short task 20 µs.
+func (p *Process) detectOOM(end *End) {
+	var before int64
+	switch {
+	case p.index != nil:
+		before = p.index.OOMKills
+	case end.Code == 0:
+		return
 	}
-	use := p.cgroup.Total()
+	end.OOMKills, _ = p.cgroup.OOMKills()
+	end.OOM = end.Code != 0 && end.OOMKills > before
+}
+
+// MeasureUse returns what the children of this process have used that have exited: as measured by
+// their cgroup, if they have one.
+func MeasureUse(cgroup *isolation.Cgroup) (cpu time.Duration, memoryPeak int64) {
+	use := cgroup.Total()
 	var children unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &children)
 	if use.CPU == 0 {
@@ -129,7 +152,7 @@ func (p *Process) measureUse(end *End) {
 	if use.MemoryPeak == 0 {
 		use.MemoryPeak = int64(children.Maxrss) << 10 //nolint:unconvert // it has 32 bits on ARM
 	}
-	end.CPU, end.MemoryPeak = use.CPU, use.MemoryPeak
+	return use.CPU, use.MemoryPeak
 }
 
 // Reap is End for a process besides the task: it kills no other process.

@@ -59,6 +59,8 @@ type version interface {
 	// readTotal reads only CPU and MemoryPeak.
 	readTotal() Usage
 	oomKills() int64
+	readPIDLimit() string
+	writePIDLimit(limit string) error
 	// forbidForks makes fork fail in the cgroup, if the host supports that.
 	forbidForks()
 	// killAll has the kernel kill everything in the cgroup, if it supports that.

@@ -14,7 +14,7 @@ import (
 
 // Kill kills every process of the cgroup and of the cgroups below it, except the caller's own, and
 // waits up to wait for them to exit. It first makes fork fail, so that a fork bomb cannot outrun
-// it. Nothing can be started in the cgroup afterwards. If the cgroup no longer exists, Kill
+// it. Nothing can be started in the cgroup afterwards, until SetPIDLimit. If the cgroup no longer exists, Kill
 // returns nil.
 func (c *Cgroup) Kill(wait time.Duration) error {
 	c.version().forbidForks()
@@ -33,6 +33,13 @@ func (c *Cgroup) Kill(wait time.Duration) error {
 		}
 	}
 }
+
+// PIDLimit returns the limit of processes and threads, for SetPIDLimit after Kill. It is empty if the
+// cgroup has none.
+func (c *Cgroup) PIDLimit() string { return c.version().readPIDLimit() }
+
+// SetPIDLimit sets the limit of processes and threads, so that processes can be started again.
+func (c *Cgroup) SetPIDLimit(limit string) error { return c.version().writePIDLimit(limit) }
 
 // killSome kills some processes of the cgroup and waits briefly for them to exit.
 func (c *Cgroup) killSome(pids []int) {

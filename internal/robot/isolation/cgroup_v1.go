@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +87,13 @@ func (v v1) readTotal() Usage {
 
 func (v v1) oomKills() int64 { return readField(v[memory], "memory.oom_control", "oom_kill") }
 
-func (v v1) forbidForks() { _ = writeControlValues(v[pids], controlValue{"pids.max", "0"}) }
+func (v v1) readPIDLimit() string { return strings.TrimSpace(readControlFile(v[pids], "pids.max")) }
+
+func (v v1) writePIDLimit(limit string) error {
+	return writeControlValues(v[pids], controlValue{"pids.max", limit})
+}
+
+func (v v1) forbidForks() { _ = v.writePIDLimit("0") }
 
 func (v v1) killAll() {} // not supported by v1
 

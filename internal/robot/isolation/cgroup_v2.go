@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,13 @@ func (v v2) readTotal() Usage {
 
 func (v v2) oomKills() int64 { return readField(string(v), "memory.events", "oom_kill") }
 
-func (v v2) forbidForks() { _ = writeControlValues(string(v), controlValue{"pids.max", "0"}) }
+func (v v2) readPIDLimit() string { return strings.TrimSpace(readControlFile(string(v), "pids.max")) }
+
+func (v v2) writePIDLimit(limit string) error {
+	return writeControlValues(string(v), controlValue{"pids.max", limit})
+}
+
+func (v v2) forbidForks() { _ = v.writePIDLimit("0") }
 
 func (v v2) killAll() { _ = writeControlValues(string(v), controlValue{"cgroup.kill", "1"}) }
 

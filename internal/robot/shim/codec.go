@@ -24,7 +24,7 @@ type codec struct {
 
 // codecVersion is the first byte. It changes with Spec: the programs of k8s4r up and of its node's shims
 // are two files.
-const codecVersion = 1
+const codecVersion = 2
 
 var errOtherVersion = errors.New("the attempt was sent by another version of the program; install all programs in the same version")
 
@@ -60,6 +60,10 @@ func (c *codec) spec(s *Spec) {
 	c.flag(&s.Namespaces)
 	c.texts(&s.Outputs)
 	c.textMap(&s.Env)
+	optional(c, &s.Range, func(r *Range) {
+		list(c, &r.Indexes, func(index *int32) { number(c, index) })
+		c.texts(&r.Items)
+	})
 	optional(c, &s.Config.Exec, func(e *wire.ExecConfig) { c.text(&e.Command); c.texts(&e.Args) })
 	inJSON(c, &s.Config.Java)
 	inJSON(c, &s.Config.Docker)
@@ -95,7 +99,7 @@ func (c *codec) confinement(f *isolation.Confinement) {
 }
 
 // number is for values that fit into 64 bits.
-func number[T ~int | ~int64 | ~uint32](c *codec, n *T) {
+func number[T ~int | ~int32 | ~int64 | ~uint32](c *codec, n *T) {
 	if !c.isDecoding {
 		c.b = binary.AppendVarint(c.b, int64(*n))
 		return

@@ -58,6 +58,8 @@ type ControlRequest struct {
 	Grace time.Duration `json:"grace,omitempty"`
 	// Render renders the templates again. It is sent by SendAttributes.
 	Render bool `json:"render,omitempty"`
+	// Pause starts no more indexes of a range. The one that runs may end.
+	Pause bool `json:"pause,omitempty"`
 }
 
 // Send sends the request to the shim in dir. It returns unix.ENXIO if no shim is running.
@@ -79,16 +81,7 @@ func controlPath(dir string) string { return filepath.Join(dir, controlPipeName)
 
 // handleRequests handles all requests and signals that have arrived.
 func (s *shim) handleRequests() {
-	for line := range bytes.Lines(readAll(s.control)) {
-		var r ControlRequest
-		switch err := json.Unmarshal(line, &r); {
-		case err != nil: // not a partial request: writes to a pipe of this size are atomic
-		case r.Stop != "":
-			s.stopTask(r.Stop, r.Grace)
-		case r.Render:
-			s.startRerender()
-		}
-	}
+	s.readRequests()
 	signals := readAll(s.signals.readFD)
 	if bytes.IndexByte(signals, byte(syscall.SIGTERM)) >= 0 { // the machine shuts down
 		s.stopTask(wire.ReasonAgentStopped, s.spec.KillTimeout)
@@ -98,14 +91,39 @@ func (s *shim) handleRequests() {
 	}
 }
 
+// readRequests handles the requests of the agent that have arrived.
+func (s *shim) readRequests() {
+	for line := range bytes.Lines(readAll(s.control)) {
+		var r ControlRequest
+		switch err := json.Unmarshal(line, &r); {
+		case err != nil: // not a partial request: writes to a pipe of this size are atomic
+		case r.Stop != "":
+			s.stopTask(r.Stop, r.Grace)
+		case r.Pause:
+			s.indexes.isPausing = true
+		case r.Render:
+			s.startRerender()
+		}
+	}
+}
+
 // orphanDelay is how long a process runs before its orphans are reaped as they exit. A task that ends
 // earlier does not need that: all of them are reaped at its end. Until then they count as processes of
 // the task, which has a limit.
 const orphanDelay = 50 * time.Millisecond
 
+// watchOrphansLater has enforceDeadlines call watchOrphans for the process that was just started.
+func (s *shim) watchOrphansLater() {
+	s.orphansAt = SinceBoot() + orphanDelay
+	if s.watchesOrphans {
+		s.watchesOrphans = false
+		s.signals.release(syscall.SIGCHLD)
+	}
+}
+
 // watchOrphans has the shim reap the orphans of the task from now on.
 func (s *shim) watchOrphans() {
-	s.orphansAt = 0
+	s.orphansAt, s.watchesOrphans = 0, true
 	s.signals.catch(syscall.SIGCHLD)
 	s.reapOrphans()
 }
@@ -117,7 +135,7 @@ func (s *shim) reapOrphans() {
 		var exited unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &exited, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 		pid := siginfoPID(&exited)
-		if err != nil || pid == 0 || pid == s.task.PID() || s.rerender != nil && pid == s.rerender.child.PID() {
+		if err != nil || pid == 0 || s.task != nil && pid == s.task.PID() || s.rerender != nil && pid == s.rerender.child.PID() {
 			return
 		}
 		_, _ = unix.Wait4(pid, nil, 0, nil)

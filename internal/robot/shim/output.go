@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -37,20 +38,26 @@ const logSegments = 10
 func openOutput(dir string, bytes int64) (o *output, err error) {
 	log := record.NewWriter(dir, record.Options{SegmentSize: bytes / logSegments, Keep: logSegments})
 	o = &output{log: log, buffer: make([]byte, 64<<10)}
-	if o.stdout, err = newStream(record.Stdout); err != nil {
-		return nil, err
-	}
-	o.stderr, err = newStream(record.Stderr)
-	return o, err
+	o.stdout, o.stderr = &stream{name: record.Stdout, readFD: -1}, &stream{name: record.Stderr, readFD: -1}
+	return o, o.openStreams()
 }
 
-func newStream(name record.Stream) (*stream, error) {
+// openStreams creates the pipes of a process, unless the last ones were not used.
+func (o *output) openStreams() error {
+	if o.stdout.writeEnd != nil {
+		return nil
+	}
+	return errors.Join(o.stdout.open(), o.stderr.open())
+}
+
+func (s *stream) open() error {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("pipe: %w", err)
+		return fmt.Errorf("pipe: %w", err)
 	}
+	s.readFD, s.writeEnd = ends[0], os.NewFile(uintptr(ends[1]), string(s.name))
 	// Only the shim's end is non-blocking: programs lose output if their standard output is.
-	return &stream{name: name, readFD: ends[0], writeEnd: os.NewFile(uintptr(ends[1]), string(name))}, unix.SetNonblock(ends[0], true)
+	return unix.SetNonblock(s.readFD, true)
 }
 
 // closeChildEnds closes the ends that the task has inherited.
@@ -88,15 +95,25 @@ func (o *output) readStream(s *stream, now time.Time) {
 	}
 }
 
-// finishLog writes the rest of the output to the log, after the task's processes have exited, and
-// closes it.
-func (o *output) finishLog(now time.Time) {
+// closeStreams writes the rest of the output to the log, after the task's processes have exited, and
+// closes the pipes.
+func (o *output) closeStreams(now time.Time) {
 	o.closeChildEnds()
 	for _, s := range []*stream{o.stdout, o.stderr} {
 		for s.readFD >= 0 && IsReadable(s.readFD) {
 			o.readStream(s, now)
 		}
+		if s.readFD >= 0 { // a process that is not the shim's holds the other end
+			_ = unix.Close(s.readFD)
+			s.readFD = -1
+		}
 	}
+	o.flushAt = time.Time{}
+}
+
+// finishLog writes the rest of the output to the log, and closes that.
+func (o *output) finishLog(now time.Time) {
+	o.closeStreams(now)
 	o.log.Close(now)
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
@@ -42,7 +44,7 @@ type rerender struct {
 // startRerender starts to render the templates with the robot's current attributes.
 func (s *shim) startRerender() {
 	switch {
-	case s.spec.SetUp == nil || len(s.spec.SetUp.Templates) == 0 || s.stopReason != "":
+	case s.spec.SetUp == nil || len(s.spec.SetUp.Templates) == 0 || s.stopReason != "" || s.task == nil && s.spec.Range == nil:
 		return
 	case s.rerender != nil:
 		s.rerender.repeat = true
@@ -86,6 +88,22 @@ func (s *shim) finishRerender() {
 		s.startRerender()
 	}
 }
+
+// awaitRerender waits for a rendering after an index has exited, since the end of an index kills all
+// processes of the shim. It does not wait if the range is stopped.
+func (s *shim) awaitRerender() {
+	for s.rerender != nil && s.indexes.stopReason == "" {
+		fds := []unix.PollFd{{Fd: int32(s.rerender.child.Done()), Events: unix.POLLIN}, {Fd: int32(s.control), Events: unix.POLLIN}, {Fd: int32(s.signals.readFD), Events: unix.POLLIN}}
+		_, _ = unix.Poll(fds, rerenderPoll)
+		s.handleRequests()
+		s.finishRerender()
+		s.enforceDeadlines()
+	}
+}
+
+// rerenderPoll is the longest pause between two checks of the deadlines while awaitRerender waits, in
+// milliseconds.
+const rerenderPoll = 100
 
 // applyChangedTemplates restarts or signals the task, as its changed templates require.
 func (s *shim) applyChangedTemplates(changed []int) {

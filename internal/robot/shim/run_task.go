@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,9 @@ func (s *shim) runTask() Exit {
 	if err := s.setUp(); err != nil || s.stopReason != "" {
 		return s.newUnstartedExit(err)
 	}
+	if s.spec.Range != nil {
+		return s.runRange()
+	}
 	if err := s.startTask(); err != nil {
 		return s.newUnstartedExit(err)
 	}
@@ -33,14 +37,19 @@ func (s *shim) newUnstartedExit(err error) Exit {
 	s.output.finishLog(time.Now())
 	e := Exit{Code: -1, StopReason: s.stopReason}
 	if err != nil && s.stopReason == "" {
-		e.Error, e.CommandNotFound = err.Error(), errors.Is(err, fs.ErrNotExist)
+		e.setError(err)
 	}
 	return e
 }
 
+// setError sets why the task could not be started.
+func (e *Exit) setError(err error) {
+	e.Error, e.CommandNotFound = err.Error(), errors.Is(err, fs.ErrNotExist)
+}
+
 // handleEventsUntilExit handles events until the process in s.task has exited.
 func (s *shim) handleEventsUntilExit() {
-	s.orphansAt = SinceBoot() + orphanDelay
+	s.watchOrphansLater()
 	for !IsReadable(s.task.Done()) {
 		s.awaitEvent()
 		s.handleRequests()
@@ -53,31 +62,56 @@ func (s *shim) handleEventsUntilExit() {
 // startTask starts the task. MayHaveStarted is written first, so that a crash in between cannot
 // lead to a second start.
 func (s *shim) startTask() error {
-	d, ok := s.drivers[s.spec.Driver]
-	if !ok {
-		return fmt.Errorf("driver %.100q: %w", s.spec.Driver, driver.ErrNoDriver)
+	d, err := s.findDriver()
+	if err != nil {
+		return err
 	}
 	if err := s.recordShim(true); err != nil {
 		return err
 	}
-	task, err := d.Start(driver.Task{
-		Config: s.spec.Config, Dir: s.spec.WorkDir, Env: s.spec.Env, Confinement: s.spec.Confinement, Contained: s.spec.Contained,
+	if err := s.startProcess(d, s.newTask(s.spec.Config, s.spec.Env)); err != nil {
+		return err
+	}
+	s.recordStarted()
+	return nil
+}
+
+func (s *shim) findDriver() (driver.Driver, error) {
+	d, ok := s.drivers[s.spec.Driver]
+	if !ok {
+		return nil, fmt.Errorf("driver %.100q: %w", s.spec.Driver, driver.ErrNoDriver)
+	}
+	return d, nil
+}
+
+func (s *shim) newTask(config wire.TaskConfig, env map[string]string) driver.Task {
+	return driver.Task{
+		Config: config, Dir: s.spec.WorkDir, Env: env, Confinement: s.spec.Confinement, Contained: s.spec.Contained,
 		TimerSlack: s.spec.TimerSlack, Stdout: s.output.stdout.writeEnd, Stderr: s.output.stderr.writeEnd,
-	})
+	}
+}
+
+// startProcess starts the process of the task, or of an index.
+func (s *shim) startProcess(d driver.Driver, t driver.Task) error {
+	task, err := d.Start(t)
 	s.output.closeChildEnds()
 	if err != nil {
 		return err
 	}
 	s.task, s.started = task, true
-	started := newStarted(task)
 	if s.spec.Timeout > 0 {
 		s.timeoutAt = SinceBoot() + s.spec.Timeout
 	}
+	return nil
+}
+
+// recordStarted records the process that was started, and notifies the agent.
+func (s *shim) recordStarted() {
+	started := newStarted(s.task)
 	if err := s.state.appendState(State{Started: &started}); err != nil {
 		s.stopTask("StateLost", 0) // otherwise no agent could find the task's process
 	}
 	s.state.notifyAgent()
-	return nil
 }
 
 // newStarted returns the task's first process with the PID that it has on the robot. Inside a PID
@@ -94,10 +128,17 @@ func newStarted(task driver.Running) Started {
 	return started
 }
 
+// endTask returns how the process in s.task ended, and kills what is left of it.
+func (s *shim) endTask() driver.End {
+	end := s.task.End()
+	s.task, s.started = nil, false
+	return end
+}
+
 // finishTask returns the Exit of the task's first process and kills all others.
 func (s *shim) finishTask() Exit {
 	at := time.Now().UTC() // taken now, since killing the rest takes time
-	end := s.task.End()
+	end := s.endTask()
 	s.output.finishLog(time.Now())
 	s.detectShutdown(end)
 	e := Exit{At: at, Code: end.Code, Signal: end.Signal, StopReason: s.stopReason, Killed: s.killed, CPU: end.CPU, MemoryPeak: end.MemoryPeak, Outputs: s.readOutputs()}
@@ -153,9 +194,12 @@ func (s *shim) nextDeadline() time.Duration {
 
 // stopTask sends SIGTERM, and has enforceDeadlines send SIGKILL after grace. The first reason and
 // the shortest grace apply. A task that has just exited keeps its exit code; a task that is being
-// set up is not started.
+// set up is not started. Of a range no more indexes are started, except after a timeout.
 func (s *shim) stopTask(reason string, grace time.Duration) {
-	if s.started && IsReadable(s.task.Done()) {
+	if reason != wire.ReasonTimeout {
+		s.indexes.stopReason = cmp.Or(s.indexes.stopReason, reason)
+	}
+	if s.task == nil || s.started && IsReadable(s.task.Done()) {
 		s.isRobotStopping = s.isRobotStopping || reason == wire.ReasonAgentStopped
 		return
 	}

@@ -89,7 +89,7 @@ func (s *shim) runSetUpStep(step setUpStep) error {
 	defer output.Close()
 	s.task = child
 	s.handleEventsUntilExit()
-	end := s.task.End()
+	end := s.endTask()
 	if end.Code == 0 {
 		return nil
 	}

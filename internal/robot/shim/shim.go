@@ -39,8 +39,9 @@ type shim struct {
 	output        *output
 	deadlineTimer *bootTimer
 
-	task       driver.Running // the task or its set-up; nil: none runs yet
-	started    bool           // task is the task itself
+	task       driver.Running // the task, an index or the set-up; nil: none runs
+	started    bool           // task is the task itself, or an index
+	indexes    rangeRun       // of spec.Range
 	rerender   *rerender      // nil: no rendering is in progress
 	stopReason string         // why the task is being stopped; empty: it is not
 	killAt     time.Duration  // when to send SIGKILL, since boot; zero: never
@@ -49,7 +50,8 @@ type shim struct {
 	// the task had exited.
 	isRobotStopping bool
 	orphansAt       time.Duration // when to call watchOrphans, since boot; zero: it was called
-	// timeoutAt is the end of spec.Timeout, since boot. If zero, there is none.
+	watchesOrphans  bool
+	// timeoutAt is the end of spec.Timeout, since boot, of the running index. If zero, there is none.
 	timeoutAt time.Duration
 	// selfStopAt is the self-stop deadline since boot, as of the last read of lastSeen. If zero,
 	// the file has not been read yet.
@@ -125,7 +127,11 @@ func (s *shim) openFiles() (err error) {
 	if s.signals, err = newSignalPipe(); err != nil {
 		return err
 	}
-	if s.state, err = openStateWriter(s.spec.Dir); err != nil {
+	indexes := 0
+	if s.spec.Range != nil {
+		indexes = len(s.spec.Range.Indexes)
+	}
+	if s.state, err = openStateWriter(s.spec.Dir, indexes); err != nil {
 		return err
 	}
 	if s.spec.SelfStopAfter > 0 {

@@ -3,7 +3,6 @@ package shim
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"syscall"
 	"time"
 
@@ -68,15 +67,10 @@ func (s *shim) detectShutdown(end driver.End) {
 	}
 }
 
-// readShutdown reads the signals and requests that have arrived since the process ended.
+// readShutdown handles the signals and requests that have arrived since the process ended.
 func (s *shim) readShutdown() {
 	if bytes.IndexByte(s.signals.readSent(), byte(syscall.SIGTERM)) >= 0 {
-		s.isRobotStopping = true
+		s.stopTask(wire.ReasonAgentStopped, s.spec.KillTimeout)
 	}
-	for line := range bytes.Lines(readAll(s.control)) {
-		var r ControlRequest
-		if json.Unmarshal(line, &r) == nil && r.Stop == wire.ReasonAgentStopped {
-			s.isRobotStopping = true
-		}
-	}
+	s.readRequests()
 }

@@ -35,6 +35,9 @@ func newSignalPipe() (*signalPipe, error) {
 // catch catches more signals. Each of them takes the runtime several switches of threads.
 func (p *signalPipe) catch(which ...os.Signal) { signal.Notify(p.caught, which...) }
 
+// release stops catching signals that the process ignores without a handler.
+func (p *signalPipe) release(which ...os.Signal) { signal.Reset(which...) }
+
 // flushSignal is what readSent sends to this process. Of several pending signals the kernel delivers
 // the lowest number first, and that of SIGTERM is lower.
 const flushSignal = syscall.SIGWINCH

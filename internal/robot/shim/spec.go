@@ -29,6 +29,8 @@ type Spec struct {
 
 	Driver string
 	Config wire.TaskConfig
+	// Range has the indexes for which the task runs. If nil, it runs once.
+	Range *Range
 	// WorkDir is the task's own directory: its HOME and the directory that it starts in.
 	WorkDir string
 	// Env is the complete environment of the task.
@@ -49,7 +51,8 @@ type Spec struct {
 	Contained driver.Contained
 	Engine    string
 
-	// Timeout bounds the attempt, counted from the start of the process. If zero, it is unbounded.
+	// Timeout bounds the attempt, counted from the start of the process. With Range it bounds each
+	// index. If zero, there is no bound.
 	Timeout time.Duration
 	// KillTimeout is the time between SIGTERM and SIGKILL when the shim itself stops the task. If
 	// zero, SIGKILL follows at once.

@@ -36,6 +36,8 @@ type State struct {
 	Started *Started `json:"started,omitempty"`
 	// Exit is set once all processes of the task have exited.
 	Exit *Exit `json:"exit,omitempty"`
+	// Indexes has what has become of the indexes of a range. They have lines of their own.
+	Indexes Indexes `json:"-"`
 }
 
 // Process identifies a process, also if its PID is reused later.
@@ -54,7 +56,7 @@ type Started struct {
 // Exit describes how an attempt ended.
 type Exit struct {
 	// Code is the exit code, 128 plus the number of the signal that ended the process, or -1 if
-	// there was no process.
+	// there was no process. For a range it is 0 once each index has an end, whichever.
 	Code int `json:"code"`
 	// Signal is the number of the signal that ended the process, or 0.
 	Signal int `json:"signal,omitempty"`
@@ -95,15 +97,17 @@ const reservedStateBytes = 64 << 10
 type stateWriter struct {
 	file      int
 	eventPipe int
+	held      []byte // lines that are not written yet: the end of an index waits for the next line, which follows at once
 }
 
-func openStateWriter(dir string) (*stateWriter, error) {
+// openStateWriter opens the state file of an attempt with a number of indexes.
+func openStateWriter(dir string, indexes int) (*stateWriter, error) {
 	file, err := proc.Open(filepath.Join(dir, stateFileName), unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	// Not all file systems support this. On those, a full disk loses the exit code.
-	err = unix.Fallocate(file, unix.FALLOC_FL_KEEP_SIZE, 0, reservedStateBytes)
+	err = unix.Fallocate(file, unix.FALLOC_FL_KEEP_SIZE, 0, int64(reservedStateBytes+indexes*maxIndexBytes))
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return nil, fmt.Errorf("reserve disk space for the task's exit code: %w", err)
 	}
@@ -116,13 +120,29 @@ func openStateWriter(dir string) (*stateWriter, error) {
 
 // appendState appends a line to the state file.
 func (w *stateWriter) appendState(s State) error {
-	for b := appendLine(nil, s); len(b) > 0; {
+	w.held = appendLine(w.held, s)
+	return w.writeLines()
+}
+
+// appendIndexStart records that an index is about to be started.
+func (w *stateWriter) appendIndexStart(index int32) error {
+	w.held = appendIndexStart(w.held, index)
+	return w.writeLines()
+}
+
+// holdIndexEnd records how an index ended, with the next line.
+func (w *stateWriter) holdIndexEnd(e IndexEnd) { w.held = appendIndexEnd(w.held, e) }
+
+// writeLines appends the lines that are held to the state file.
+func (w *stateWriter) writeLines() error {
+	for b := w.held; len(b) > 0; {
 		n, err := unix.Write(w.file, b)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("write", err)
 		}
 		b = b[max(n, 0):]
 	}
+	w.held = w.held[:0]
 	return nil
 }
 
@@ -149,6 +169,9 @@ func ReadState(dir string) (State, error) {
 	for line := range bytes.Lines(b) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // the shim is still writing this line
+		}
+		if s.Indexes.parseLine(line) {
+			continue
 		}
 		s.Version = 0
 		switch err := json.Unmarshal(line, &s); {

@@ -85,7 +85,7 @@ func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
 	uid, task := run.task.Metadata.UID, run.task.Spec
 	s = shim.Spec{
 		Dir: r.dirs.ShimDir(uid, run.attempt), LogDir: r.dirs.LogDir(uid, run.attempt), LastSeenDir: string(r.dirs),
-		Driver: task.Driver, WorkDir: r.dirs.WorkDir(uid, run.attempt),
+		Driver: task.Driver, Range: run.shimRange(), WorkDir: r.dirs.WorkDir(uid, run.attempt),
 		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), SelfStopAfter: time.Duration(task.StopOnRobotAfter),
 	}
 	if err := r.fillEnvironment(run, &s); err != nil {
@@ -118,6 +118,7 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 	if run == nil {
 		return nil
 	}
+	run.setIndexes(n.Indexes)
 	if n.Started != nil && run.startedAt.IsZero() {
 		r.recordStart(p, run, *n.Started)
 	}
@@ -139,6 +140,9 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 // recordStart journals and reports that a task runs.
 func (r *Runner) recordStart(p *plan, run *run, s shim.Started) {
 	run.startedAt = s.At.UTC()
+	if run.array != nil {
+		r.delayProgress(run.array)
+	}
 	r.log.Info("task started", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt, "pid", s.PID)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Started, UID: run.task.Metadata.UID, Attempt: run.attempt, At: run.startedAt,
@@ -218,13 +222,16 @@ func (r *Runner) buildReport(run *run, s wire.Status) wire.Status {
 	if s.IsTerminal() && s.FinishedAt == nil {
 		s.FinishedAt = &now
 	}
+	if run.array != nil {
+		s.Array, run.array.reported = run.array.report, run.array.ended
+	}
 	run.lastReport = s.WithinLimits()
 	return run.lastReport
 }
 
 // finishRun journals and reports the end of an attempt, and accepts the next one if it waits.
 func (r *Runner) finishRun(p *plan, run *run, s wire.Status) {
-	s = r.buildReport(run, s)
+	s = r.buildReport(run, run.array.describeEnd(s))
 	r.log.Info("task ended", "task", run.task.Metadata.Name, "uid", s.TaskUID, "attempt", s.Attempt, "state", s.State, "exitCode", s.ExitCode, "reason", s.Reason)
 	p.records = append(p.records, journal.Record{Kind: journal.Ended, UID: s.TaskUID, Attempt: s.Attempt, At: r.now().UTC(), Status: &s})
 	p.reports = append(p.reports, s)

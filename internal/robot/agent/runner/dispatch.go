@@ -147,7 +147,7 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 
 // newRun returns the run of an attempt that is dispatched.
 func newRun(d wire.Dispatch) *run {
-	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d)}
+	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d), array: newArrayRange(d.Task.Spec.Array)}
 	if _, ok := trace.Parse(d.Traceparent); ok {
 		run.trace = d.Traceparent
 	}
@@ -175,7 +175,7 @@ func (r *Runner) checkTask(s wire.TaskSpec) error {
 	if !ok {
 		return fmt.Errorf("driver %.100q: %w", s.Driver, driver.ErrNoDriver)
 	}
-	if err := d.Check(s.Config); err != nil {
+	if err := errors.Join(d.Check(s.Config), checkArray(s.Array)); err != nil {
 		return err
 	}
 	for _, a := range artifactRequests(s.Artifacts) {
@@ -267,6 +267,9 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 		named[attemptKey{ref.UID, max(ref.Attempt, 1)}] = true
 		if ref.Started {
 			r.answerStarted(p, ref)
+		}
+		if ref.StartsNoIndex {
+			r.pauseRange(ref)
 		}
 	}
 	if l.JournalRequest == 0 {

@@ -40,6 +40,12 @@ func (r *Runner) fillEnvironment(run *run, s *shim.Spec) error {
 	if s.Config, err = interpolateConfig(run.task.Spec.Config, data); err != nil {
 		return err
 	}
+	if run.array != nil {
+		if err := checkCommandOfRange(s.Config); err != nil {
+			return err
+		}
+		data.Env, data.Task.Index = withoutMarks(s.Env), ""
+	}
 	if s.SetUp, err = buildSetUp(run.task.Spec, data); err != nil {
 		return err
 	}
@@ -73,12 +79,13 @@ func (r *Runner) agentEnv(run *run, dir string) (map[string]string, error) {
 		"K8S4R_TASK_UID":   t.Metadata.UID,
 		"K8S4R_JOB":        cmp.Or(t.Spec.JobName, t.Metadata.Labels[wire.LabelJob]),
 		"K8S4R_TASK_GROUP": cmp.Or(t.Spec.TaskGroupName, t.Metadata.Labels[wire.LabelTaskGroup]),
-		"K8S4R_TASK_INDEX": t.Metadata.Labels[wire.LabelTaskIndex],
+		wire.EnvTaskIndex:  t.Metadata.Labels[wire.LabelTaskIndex],
 		"K8S4R_ATTEMPT":    strconv.Itoa(int(run.attempt)),
 		"K8S4R_ROBOT":      r.robotID,
 		// A restarted agent finds a task's processes by this variable.
 		supervisor.EnvTaskDir: dir,
 	}
+	addArrayVariables(env, t.Spec.Array)
 	if disk := r.dirs.replicaDiskDir(t); disk != "" {
 		env["K8S4R_ALLOC_DIR"] = disk
 	}
@@ -126,7 +133,7 @@ func findFreePort() (int, error) {
 func (r *Runner) templateData(run *run, env map[string]string) render.Data {
 	d := render.Data{Env: env, Meta: run.task.Spec.Meta, Task: render.Task{
 		Name: run.task.Spec.Name, UID: run.task.Metadata.UID, Job: env["K8S4R_JOB"], Group: env["K8S4R_TASK_GROUP"],
-		Index: env["K8S4R_TASK_INDEX"], Robot: r.robotID, Attempt: run.attempt,
+		Index: env[wire.EnvTaskIndex], Robot: r.robotID, Attempt: run.attempt,
 	}}
 	if run.attributes != nil {
 		d.Labels, d.Attrs = run.attributes.Labels, run.attributes.Attrs

@@ -17,6 +17,8 @@ type noShims struct{}
 func (noShims) Start(shim.Spec, string) (*supervisor.Shim, error)             { return nil, driver.ErrNoDriver }
 func (noShims) Kill(*supervisor.Shim) error                                   { return nil }
 func (noShims) Adopt(string) (*supervisor.Shim, shim.State, error)            { return nil, shim.State{}, nil }
+func (noShims) ReadState(*supervisor.Shim) (shim.State, error)                { return shim.State{}, nil }
+func (noShims) Pause(*supervisor.Shim) error                                  { return nil }
 func (noShims) Stop(*supervisor.Shim, string, time.Duration) error            { return nil }
 func (noShims) UpdateAttributes(*supervisor.Shim, wire.RobotAttributes) error { return nil }
 func (noShims) Events() <-chan struct{}                                       { return nil }

@@ -113,6 +113,7 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	if state.Started != nil {
 		run.startedAt = state.Started.At.UTC()
 	}
+	run.setIndexes(state.Indexes)
 	// The last writes of the shim may be lost after a power failure, so the task may have
 	// run even if its state does not have it.
 	s, known := endStatus(state, false)
@@ -131,6 +132,7 @@ func (r *Runner) newAdoptedRun(e journal.Entry) *run {
 	} else {
 		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
+	run.array = newArrayRange(run.task.Spec.Array)
 	if e.Dispatched != nil {
 		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}

@@ -48,8 +48,13 @@ type Config struct {
 	// SelfStopMargin is how long after the last moment at which its task should have stopped by itself
 	// a shim is killed. If zero, 20 s.
 	SelfStopMargin time.Duration
-	Now            func() time.Time
-	Log            *slog.Logger
+	// ProgressInterval is the shortest pause between two reports about a running range. If zero, 10 s.
+	ProgressInterval time.Duration
+	// Jitter returns what is added to the interval, which is less than its argument. If nil, a random
+	// time.
+	Jitter func(time.Duration) time.Duration
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // policyReader returns the robot's policy as it is now, or nil if there is none (policyfile.Keeper).
@@ -67,7 +72,9 @@ type attemptJournal interface {
 type shimKeeper interface {
 	Start(spec shim.Spec, name string) (*supervisor.Shim, error)
 	Adopt(dir string) (*supervisor.Shim, shim.State, error)
+	ReadState(s *supervisor.Shim) (shim.State, error)
 	Stop(s *supervisor.Shim, cause string, grace time.Duration) error
+	Pause(s *supervisor.Shim) error
 	Kill(s *supervisor.Shim) error
 	UpdateAttributes(s *supervisor.Shim, f wire.RobotAttributes) error
 	Events() <-chan struct{}
@@ -128,7 +135,9 @@ type Runner struct {
 	now           func() time.Time
 	log           *slog.Logger
 
-	selfStopMargin time.Duration
+	selfStopMargin   time.Duration
+	progressInterval time.Duration
+	jitter           func(time.Duration) time.Duration
 
 	quotas *quotaWatcher
 	usage  *usageMeter
@@ -154,7 +163,8 @@ type run struct {
 	attributes   *wire.RobotAttributes // nil: the task uses none
 	secrets      wire.Secrets          // until the shim has them; never in the journal
 	dispatchedAt robotEpoch
-	trace        string // of the dispatch; empty: it belongs to none, or an earlier agent received it
+	array        *arrayRange // nil: the task runs no range of indexes
+	trace        string      // of the dispatch; empty: it belongs to none, or an earlier agent received it
 	// shim is nil until it was started, later in the round that accepted the attempt.
 	shim      *supervisor.Shim
 	startedAt time.Time // zero: not started yet
@@ -203,6 +213,9 @@ func New(c Config) *Runner {
 	if c.Policy == nil {
 		c.Policy = noPolicy{}
 	}
+	if c.Jitter == nil {
+		c.Jitter = randomDuration
+	}
 	if c.KillLeftovers == nil {
 		c.KillLeftovers = supervisor.KillLeftovers
 	}
@@ -210,6 +223,7 @@ func New(c Config) *Runner {
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
 		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, log: c.Log,
+		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
 		live: map[string]*run{}, byShim: map[*supervisor.Shim]*run{},
@@ -218,8 +232,11 @@ func New(c Config) *Runner {
 
 // Run works until ctx ends. It returns an error if the journal is broken.
 func (r *Runner) Run(ctx context.Context) error {
-	var selfStopCheck <-chan time.Time
+	var selfStopCheck, progressCheck <-chan time.Time
 	for {
+		if wait, isNeeded := r.untilProgress(); progressCheck == nil && isNeeded {
+			progressCheck = time.After(wait)
+		}
 		if selfStopCheck == nil && r.hasSelfStops() {
 			selfStopCheck = time.After(r.selfStopMargin / 4)
 		}
@@ -230,6 +247,8 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-selfStopCheck:
 			selfStopCheck = nil
 			r.killOverdueShims()
+		case <-progressCheck:
+			progressCheck = nil
 		case m := <-r.inbox:
 			messages = r.gatherMessages(m)
 		case grace := <-r.stopRequests:
@@ -270,6 +289,7 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 			return err
 		}
 	}
+	r.reportProgress(p)
 	if err := r.executePlan(ctx, p); err != nil {
 		return err
 	}

@@ -139,6 +139,15 @@ func (sup *Supervisor) Stop(s *Shim, reason string, grace time.Duration) error {
 	return ignoreExited(shim.ControlRequest{Stop: reason, Grace: grace}.Send(s.dir))
 }
 
+// Pause has a shim start no more indexes of its range. The one that runs may end. If the shim has
+// exited, Pause does nothing.
+func (sup *Supervisor) Pause(s *Shim) error {
+	return ignoreExited(shim.ControlRequest{Pause: true}.Send(s.dir))
+}
+
+// ReadState returns what the shim has recorded so far.
+func (sup *Supervisor) ReadState(s *Shim) (shim.State, error) { return shim.ReadState(s.dir) }
+
 // Kill kills a shim that does not do what it must, also one that was stopped by a signal. Its task is
 // killed with it, and the caller has to end what the task has left. If the shim has exited, Kill does
 // nothing.
