@@ -102,7 +102,7 @@ func (b *brokerTLS) makeConfigs(from tlsInputs) error {
 }
 
 // ticketKey derives the key of a period from the key of the CA, so that all servers of a CA have the
-// same, also after a restart. Whoever has the key of the CA can forge a robot's certificate anyway.
+// same, also after a restart. An attacker with the key of the CA can forge a robot's certificate anyway.
 func ticketKey(signer *tls.Certificate, period int64) (key [32]byte, err error) {
 	secret, err := x509.MarshalPKCS8PrivateKey(signer.PrivateKey)
 	if err != nil {

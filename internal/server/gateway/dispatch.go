@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/robotattr"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -148,6 +149,7 @@ func portableTask(t *robotv1.Task, protocol string) *robotv1.Task {
 	p.APIVersion, p.Kind = robotv1.GroupVersion.String(), "Task"
 	p.ManagedFields = nil
 	p.Spec.TargetRobot, p.Spec.DispatchTimeout, p.Status = t.CurrentRobot(), nil, robotv1.TaskStatus{}
+	p.Spec.Array = array.Dispatched(t)
 	if protocol != robotv1.ProtocolV2 {
 		p.UID = types.UID(wire.AttemptUID(string(t.UID), t.Status.Attempt))
 	}

@@ -36,14 +36,15 @@ type downlink struct {
 	protocolOf    func(robotID string) string
 	dispatchEpoch func(t *robotv1.Task) uint64
 	publish       func(connection int64, robotID string, t *robotv1.Task, payload []byte) bool
-	releaseTask   func(types.UID)         // the robot was notified; remove the finalizer
-	addReport     func(r report) bool     // a task that cannot be sent
-	onOverdue     func(o overdueDispatch) // a dispatch has waited for long
-	fetchSecrets  func(types.UID)         // reads the values of secretEnv; calls sendWithSecrets
-	upConnection  func() int64            // the current connection, with task lists published; zero: none
-	repeatPause   time.Duration           // before the first repeat
-	legacyGrace   time.Duration           // how long a Task is held for a legacy agent
-	isRestoring   func() bool             // after a restore, until the robots have reported
+	runsArrays    func(robotID string) bool // its agent does; nil: all do
+	releaseTask   func(types.UID)           // the robot was notified; remove the finalizer
+	addReport     func(r report) bool       // a task that cannot be sent
+	onOverdue     func(o overdueDispatch)   // a dispatch has waited for long
+	fetchSecrets  func(types.UID)           // reads the values of secretEnv; calls sendWithSecrets
+	upConnection  func() int64              // the current connection, with task lists published; zero: none
+	repeatPause   time.Duration             // before the first repeat
+	legacyGrace   time.Duration             // how long a Task is held for a legacy agent
+	isRestoring   func() bool               // after a restore, until the robots have reported
 	log           logr.Logger
 
 	mu              sync.Mutex // locked before taskLists.mu
@@ -84,6 +85,9 @@ func (d *downlink) initMaps() {
 	d.items, d.awaited, d.wake = map[types.UID]*item{}, map[string]awaitedAnswer{}, make(chan struct{}, 1)
 	if d.isRestoring == nil {
 		d.isRestoring = func() bool { return false }
+	}
+	if d.runsArrays == nil {
+		d.runsArrays = func(string) bool { return true }
 	}
 }
 
@@ -452,8 +456,8 @@ func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secr
 	if protocol == "" || action == wire.ActionCreate && (forgets || d.objects.isForOtherNamespace(t, robotID)) {
 		return false
 	}
-	if needsSecrets(t, action) && protocol == robotv1.ProtocolV1 {
-		d.rejectTask(t, "the robot's agent does not support secretEnv; it is a legacy agent (protocol v1)")
+	if why := d.describeUnsupported(t, action); why != "" {
+		d.rejectTask(t, why)
 		return true
 	}
 	if needsSecrets(t, action) && values == nil {
@@ -472,6 +476,18 @@ func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secr
 		return true
 	}
 	return d.publish(connection, robotID, t, payload)
+}
+
+// describeUnsupported returns why the agent of a robot cannot run a task that it was not sent yet, or "".
+func (d *downlink) describeUnsupported(t *robotv1.Task, action string) string {
+	robotID := t.CurrentRobot()
+	switch {
+	case needsSecrets(t, action) && d.protocolOf(robotID) == robotv1.ProtocolV1:
+		return "the robot's agent does not support secretEnv; it is a legacy agent (protocol v1)"
+	case t.Spec.Array != nil && action == wire.ActionCreate && !hasStarted(t) && !d.runsArrays(robotID):
+		return "the robot's agent does not run arrays; update it"
+	}
+	return ""
 }
 
 // rejectUnsendable fails the attempt of a task that exceeds the message size.

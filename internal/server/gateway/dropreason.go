@@ -27,6 +27,7 @@ const (
 	dropRefused           dropReason = "refused-by-api-server"
 	dropRepeated          dropReason = "repeated"
 	dropTooMany           dropReason = "too-many-for-one-task"
+	dropTooMuchProgress   dropReason = "too-much-progress" // of ranges; a later report has all of it
 	dropUnknownAttempt    dropReason = "unknown-attempt"
 	dropUnknownState      dropReason = "unknown-state"
 	dropUnknownTask       dropReason = "unknown-task"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -194,7 +195,7 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 	g.reports = &reportWriter{
 		window: g.cfg.BatchWindow, now: g.now, objects: g.objects, live: g.apiReader, writer: g.client.Status(),
 		sendAck: g.acks.ackTask, onWrite: g.storeTask, isGone: g.hasCaughtUp, tracer: g.cfg.Tracer, m: g.m, log: g.log,
-		quotas: g.quotas, onLimited: g.recordLimit,
+		quotas: g.quotas, onLimited: g.recordLimit, progress: rate.NewLimiter(progressPerSecond, progressPerSecond),
 	}
 	g.reports.initWorkers()
 	g.logs = &logWriter{
@@ -207,7 +208,7 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 	g.taskLists.initMaps()
 	g.downlink = &downlink{
 		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
-		releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
+		runsArrays: g.runsArrays, releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
 		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery,
 	}
 	g.downlink.initMaps()
@@ -397,6 +398,15 @@ func (g *Gateway) dispatchProtocol(robotID string) string {
 		return ""
 	}
 	return g.lastProtocol(robotID)
+}
+
+// runsArrays reports whether the agent of a robot runs ranges and indexes of arrays.
+func (g *Gateway) runsArrays(robotID string) bool {
+	w, r := g.robots.stateOf(robotID), g.objects.robot(robotID)
+	if !w.registered.IsZero() {
+		return w.runsArrays
+	}
+	return r != nil && r.Status.Agent != nil && r.Status.Agent.RunsArrays
 }
 
 // hasCaughtUp reports whether a Task that is missing in the index is certainly deleted.

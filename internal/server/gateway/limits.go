@@ -48,6 +48,10 @@ const (
 	quotaPeriod           = 10 * time.Second
 )
 
+// progressPerSecond bounds the writes, of all robots together, that only add ends of indexes to ranges
+// that run.
+const progressPerSecond = 50
+
 // limitName is the label "limit" of k8s4r_server_limit_reached_total.
 type limitName string
 

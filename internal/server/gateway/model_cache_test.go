@@ -80,7 +80,7 @@ func (m *model) recordRequeue(r *robotv1.Requeue) {
 	m.requeued = r.Generation
 	m.toRequeue = map[string]bool{}
 	for name, t := range m.tasks {
-		state := lifecycle.TaskState(t.Status.State)
+		state := requeueState(t)
 		if state.IsTerminal() && taskcounts.ShouldRequeue(&robotv1.RequeueStatus{Requeue: *r}, name, state) {
 			m.toRequeue[name] = true
 		}

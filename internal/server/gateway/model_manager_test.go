@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
@@ -68,6 +69,9 @@ func (m *model) planGroup(seen *robotv1.TaskGroup) {
 			m.createTask(seen, r.Index, def)
 		}
 	}
+	if !m.applyArrayActions(seen, actions) {
+		return
+	}
 	if actions.Status != nil && m.groups[seen.Spec.GroupName].ResourceVersion == seen.ResourceVersion {
 		next := seen.DeepCopy()
 		next.Status = *actions.Status
@@ -90,7 +94,9 @@ func (m *model) groupInputFrom(tasks map[string]*robotv1.Task, g *robotv1.TaskGr
 	jobState := lifecycle.JobState(w.Job.Status.State)
 	failures := map[string]int{}
 	for _, name := range m.taskNames() {
-		w.NextIndex = max(w.NextIndex, replicaIndex(m.tasks[name])+1)
+		if index := replicaIndex(m.tasks[name]); index < m.replicaCount() {
+			w.NextIndex = max(w.NextIndex, index+1)
+		}
 		t := tasks[name]
 		if t == nil {
 			w.CreatingTasks++
@@ -106,7 +112,7 @@ func (m *model) groupInputFrom(tasks map[string]*robotv1.Task, g *robotv1.TaskGr
 			failures[r]++
 		}
 		hasNoFailures := len(t.Status.FailedRobots) == 0
-		if r := taskcounts.PendingRequeue(w.Job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !hasNoFailures) {
+		if r := taskcounts.PendingRequeue(w.Job, g); r != nil && (taskcounts.ShouldRequeue(r, name, requeueState(t)) || taskcounts.ClearsFailures(r) && !hasNoFailures) {
 			w.RequeuesLeft++
 		}
 	}
@@ -127,8 +133,9 @@ func (m *model) groupInputFrom(tasks map[string]*robotv1.Task, g *robotv1.TaskGr
 			w.IncompleteReplicas = append(w.IncompleteReplicas, r)
 		}
 	}
-	if jobState.StartsTasks() {
-		w.FailedOnBlocked = m.countFailedOnBlocked(slices.Concat(w.FailingRobots, g.Status.BlockedRobots))
+	m.observeArray(&w, tasks)
+	if blocked := slices.Concat(w.FailingRobots, g.Status.BlockedRobots); jobState.StartsTasks() {
+		w.FailedOnBlocked, w.RangesOnBlocked = m.countFailedOnBlocked(blocked), m.rangesOn(blocked)
 	}
 	return w
 }
@@ -137,7 +144,7 @@ func (m *model) countFailedOnBlocked(blocked []string) (n int) {
 	for _, t := range m.cache.tasks {
 		failed := lifecycle.TaskState(t.Status.State) == lifecycle.TaskFailed
 		if failed && slices.ContainsFunc(t.Status.FailedRobots, func(r string) bool { return slices.Contains(blocked, r) }) {
-			n++
+			n += max(array.Left(t).Len(), 1)
 		}
 	}
 	return n
@@ -159,14 +166,18 @@ func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDef
 	if def.Daemon {
 		kind = robotv1.JobTypeService
 	}
-	m.storeTask(&robotv1.Task{
+	t := &robotv1.Task{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(m.now),
+			Namespace: namespace, Name: name, UID: m.newUID(name), CreationTimestamp: metav1.NewTime(m.now),
 			Labels:          map[string]string{robotv1.LabelTaskIndex: strconv.Itoa(index)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, robotv1.GroupVersion.WithKind("TaskGroup"))},
 		},
 		Spec: robotv1.TaskSpec{JobName: m.job.Name, TaskGroupName: g.Name, TaskDefinition: *def, RestartPolicy: g.Spec.RestartPolicy, Type: kind, ExtraResources: apiconv.ExtraResources(&g.Spec.TaskGroupTemplate)[def.Name]},
-	})
+	}
+	if r, ok := m.ranges(); ok {
+		t.Spec.Array = r.Range(index)
+	}
+	m.storeTask(t)
 }
 
 // draft is what the task controller has decided and not written yet.
@@ -352,7 +363,9 @@ func (m *model) applyDraft(d draft) {
 			return
 		}
 	}
-	bindTask(d.actions.Rebind)
+	if bindTask(d.actions.Rebind) && d.actions.PauseAttempt > 0 {
+		m.pauseAttempt(t, d.actions.PauseAttempt)
+	}
 }
 
 // planRobot runs the robot controller once.

@@ -41,6 +41,7 @@ type modelRun struct {
 	attempt  int32
 	dispatch wire.Dispatch
 	started  time.Time
+	indexes  *runningRange // nil if it is no range
 }
 
 // heartbeatAck acknowledges the heartbeat that was sent at this time.
@@ -119,7 +120,7 @@ func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 		if d.Epoch >= run.dispatch.Epoch {
 			run.dispatch = d
 		}
-		r.queueReport(uid, run.attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
+		r.reportRunning(uid)
 	case d.Attempt <= r.latestAttempt(uid):
 		if end := r.ends[attemptID{uid, d.Attempt}]; end != nil {
 			r.queueReport(uid, d.Attempt, *end)
@@ -145,8 +146,14 @@ func (r *modelRobot) startAttempt(d wire.Dispatch) {
 	uid := d.Task.Metadata.UID
 	r.m.recordStart(r.id, attemptID{uid, d.Attempt})
 	r.ends[attemptID{uid, d.Attempt}] = nil
-	r.live[uid] = &modelRun{attempt: d.Attempt, dispatch: d, started: r.m.now}
-	r.queueReport(uid, d.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &r.live[uid].started})
+	r.live[uid] = &modelRun{attempt: d.Attempt, dispatch: d, started: r.m.now, indexes: r.startRange(attemptID{uid, d.Attempt}, d.Task.Spec.Array)}
+	r.reportRunning(uid)
+}
+
+// reportRunning reports that a task runs, with the ends of its indexes so far.
+func (r *modelRobot) reportRunning(uid string) {
+	run := r.live[uid]
+	r.queueReport(uid, run.attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started, Array: run.indexes.report()})
 }
 
 func (r *modelRobot) refuseAttempt(d wire.Dispatch, reason string) {
@@ -181,7 +188,10 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 		case ref.Query && end != nil:
 			r.queueReport(ref.UID, ref.Attempt, *end)
 		case ref.Query && run != nil && run.attempt == ref.Attempt:
-			r.queueReport(ref.UID, ref.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
+			r.reportRunning(ref.UID)
+		}
+		if run != nil && run.attempt == ref.Attempt && run.indexes != nil {
+			run.indexes.startsNoIndex = ref.StartsNoIndex
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
@@ -210,8 +220,8 @@ func (r *modelRobot) concludeAttempt(d wire.Dispatch) {
 func (r *modelRobot) endRun(uid, reason string, code int32) {
 	run := r.live[uid]
 	delete(r.live, uid)
-	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: &run.started}
-	if code == 0 {
+	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: &run.started, Array: run.indexes.report()}
+	if reason == "" {
 		s.State = wire.ReportCompleted
 		r.m.done[r.id+"/"+uid] = true
 	}

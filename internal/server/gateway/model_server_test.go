@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -25,7 +26,13 @@ type modelServer struct {
 	states   *robotStates
 	gateway  *Gateway // evaluates unanswered dispatches
 	// changes are the objects that the watch has not delivered yet.
-	changes []*robotv1.Task
+	changes []taskChange
+}
+
+// taskChange is a change of a Task, or its deletion.
+type taskChange struct {
+	task      *robotv1.Task
+	isDeleted bool
 }
 
 func (m *model) startServer() {
@@ -92,7 +99,10 @@ func (s *modelServer) publish(_ int64, robotID string, k wire.Kind, payload []by
 		message, err = wire.Decode[wire.TaskList](payload)
 		s.m.retained[robotID] = message
 	} else {
-		message, err = wire.Decode[wire.Dispatch](payload)
+		var d wire.Dispatch
+		d, err = wire.Decode[wire.Dispatch](payload)
+		s.m.checkDispatched(d)
+		message = d
 	}
 	if err != nil {
 		s.m.t.Fatalf("%s: %v", k, err)
@@ -106,8 +116,15 @@ func (s *modelServer) deliver() {
 	if len(s.changes) == 0 || !s.m.api {
 		return
 	}
-	t := s.changes[0]
+	t, isDeleted := s.changes[0].task, s.changes[0].isDeleted
 	s.changes = s.changes[1:]
+	if isDeleted {
+		if old := s.objects.removeTask(t); old != nil {
+			s.lists.onTaskChanged(old, nil)
+			s.downlink.onTaskRemoved(old)
+		}
+		return
+	}
 	if old, fresh := s.objects.deliverTask(t); fresh {
 		s.lists.onTaskChanged(old, t)
 		s.downlink.onTaskChanged(t.UID)
@@ -133,7 +150,7 @@ func (s *modelServer) answerRegistration(id string) {
 		return
 	}
 	s.states.updateState(id, true, func(w *robotState) {
-		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true})
+		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true, RunsArrays: true})
 		w.awaitsResponse = false
 	})
 	s.lists.resendList(id)
@@ -188,19 +205,24 @@ func (s *modelServer) receiveReport(m modelReport) {
 	}
 	s.states.updateState(m.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = false, true })
 	s.sync(m.robot)
-	s.applyReport(report{robot: m.robot, uid: types.UID(m.TaskUID), attempt: m.Attempt, Status: m.Status})
+	r := report{robot: m.robot, uid: types.UID(m.TaskUID), attempt: m.Attempt, Status: m.WithinLimits()}
+	if t := s.objects.task(r.uid); t != nil && isProgressOf(t, r) && !s.m.failuresOff && rapid.IntRange(0, 2).Draw(s.m.t, "too much progress") == 0 {
+		return
+	}
+	s.applyReport(r)
 }
 
 // applyReport applies a report of a robot, or of the server about its answer.
 func (s *modelServer) applyReport(r report) {
 	t := s.objects.task(r.uid)
-	if t == nil {
-		return
-	}
 	for {
+		if t == nil {
+			s.dropOrphan(r)
+			return
+		}
 		v := applyReport(s.m.now, t, r)
 		if v.status == nil {
-			s.settle(r, v)
+			s.settle(t, r, v)
 			return
 		}
 		next := t.DeepCopy()
@@ -211,21 +233,31 @@ func (s *modelServer) applyReport(r report) {
 			old, _ := s.objects.storeWrittenTask(written)
 			s.lists.onTaskChanged(old, written)
 			s.downlink.onTaskChanged(written.UID)
-			s.settle(r, v)
+			s.settle(t, r, v)
 			return
 		case !conflict:
 			return // the API server is down; the robot repeats the report
 		}
-		t = s.m.tasks[t.Name]
+		t = s.m.taskByUID(r.uid)
 	}
 }
 
-func (s *modelServer) settle(r report, v reportOutcome) {
+// dropOrphan acknowledges a report about a Task that is deleted.
+func (s *modelServer) dropOrphan(r report) {
+	if s.m.taskByUID(r.uid) == nil {
+		s.m.sendToRobot(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
+	}
+}
+
+// settle records the answer of a robot, and acknowledges the report. T is the Task as it was when the
+// report was applied.
+func (s *modelServer) settle(t *robotv1.Task, r report, v reportOutcome) {
 	if r.acceptance != nil {
 		return
 	}
 	s.downlink.recordAnswer(r)
 	if v.ack {
+		s.m.checkAcknowledged(t, r)
 		s.m.sendToRobot(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
 	}
 }

@@ -54,7 +54,8 @@ type model struct {
 	started       map[attemptID]string // the robot that started the attempt
 	done          map[string]bool      // by robot and UID: the init task has done its part there
 	replicaRobots map[int]string       // by replica: the robot where its tasks wait for each other
-	failuresOff   bool                 // no more failures
+	array         modelArray
+	failuresOff   bool // no more failures
 	history       []string
 }
 
@@ -98,12 +99,27 @@ func TestJobEndsBesideSilentRobot(t *testing.T) {
 	})
 }
 
+// TestEachIndexEndsOnce runs random interleavings of all events around arrays, whose attempts are
+// often lost and restored.
+func TestEachIndexEndsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		drawArray(t, &m.job.Spec.TaskGroups[0])
+		m.job.Spec.Disconnect.LostAfter, m.job.Spec.Disconnect.Replace = robotv1.NewDuration(time.Minute), nil
+		for range rapid.IntRange(20, 200).Draw(t, "events") {
+			m.runEvent()
+			m.checkInvariants()
+		}
+		m.settleWithoutFailures()
+	})
+}
+
 func newModel(t *rapid.T) *model {
 	m := &model{
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
-		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(),
+		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(), array: newModelArray(),
 	}
 	m.contacts, m.heartbeats.Uptime = task.NewContacts(m.uptime), m.uptime
 	m.storeJob(drawJob(t))
@@ -151,6 +167,9 @@ func drawJob(t *rapid.T) *robotv1.Job {
 	if rapid.IntRange(0, 2).Draw(t, "times out") == 0 { // a timeout of the manager: these robots ignore it
 		def.Tasks[0].Timeout = robotv1.NewDuration(30 * time.Second)
 	}
+	if rapid.IntRange(0, 2).Draw(t, "an array") == 0 {
+		drawArray(t, &def)
+	}
 	if rapid.Bool().Draw(t, "restarts") {
 		def.RestartPolicy = &robotv1.RestartPolicy{Attempts: 1, Delay: robotv1.NewDuration(15 * time.Second)}
 	}
@@ -192,6 +211,9 @@ func (m *model) runEvent() {
 	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
 	names = append(names, "job", "group", "all tasks", "all tasks", "watch", "watch", "send due", "send due", "to robot", "to robot", "to robot", "to server", "to server", "time", "end")
+	if _, ok := m.ranges(); ok {
+		names = append(names, "end", "end", "end", "end") // there are more of them
+	}
 	if !m.api || !m.server.up { // an outage lasts, but not most of the time
 		names = append(names, "api", "api", "api", "server", "server", "server")
 	}
@@ -234,7 +256,10 @@ func (m *model) recordStart(robot string, id attemptID) {
 // checkInitTasks fails the test if an init task before this task has not done its part on the
 // robot.
 func (m *model) checkInitTasks(robot, uid string) {
-	t := m.tasks[strings.TrimPrefix(uid, "uid-")]
+	t := m.taskByUID(types.UID(uid))
+	if t == nil {
+		return // it was deleted while its dispatch was on its way
+	}
 	for _, def := range m.groups["g"].Spec.InitTasks {
 		before := "uid-" + taskName(replicaIndex(t), def.Name)
 		if before == uid {
@@ -378,6 +403,10 @@ func (m *model) endProcess() {
 			if code != 0 {
 				reason = wire.ReasonExited
 			}
+			if r.live[uid].indexes != nil {
+				r.endIndex(uid, code)
+				return
+			}
 			m.record("%s of %s ends with %d", uid, r.id, code)
 			r.endRun(uid, reason, code)
 		}
@@ -473,7 +502,7 @@ func (m *model) requestAction() {
 	}
 	state := lifecycle.JobState(m.job.Status.State)
 	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobActions(state), g) }
-	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
+	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "requeue index", "evict", "drain", "uncordon"); {
 	case action == "pause" && legal(lifecycle.JobPause):
 		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredPaused })
 	case action == "resume" && legal(lifecycle.JobResume):
@@ -486,12 +515,10 @@ func (m *model) requestAction() {
 		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueFailed})
 	case action == "requeue one" && legal(lifecycle.JobRequeueSome):
 		m.withOneTask(func(name string) { m.requeue(robotv1.Requeue{Tasks: []string{name}}) })
+	case action == "requeue index" && legal(lifecycle.JobRequeueSome):
+		m.requeue(robotv1.Requeue{Tasks: []string{indexTaskName(rapid.Int32Range(0, 8).Draw(m.t, "index"))}})
 	case action == "evict":
-		m.withOneTask(func(name string) {
-			next := m.tasks[name].DeepCopy()
-			next.Spec.EvictAttempt = next.Status.Attempt
-			m.writeTask(m.tasks[name], next)
-		})
+		m.withOneTask(m.evictTask)
 	case action == "drain", action == "uncordon":
 		m.withOneRobot(func(r *modelRobot) { m.robots[r.id].Spec.Drain = action == "drain" })
 	default:
@@ -517,8 +544,29 @@ func (m *model) storeTask(t *robotv1.Task) *robotv1.Task {
 		delete(m.toRequeue, t.Name)
 	}
 	m.cache.add("task", func() { m.cache.tasks[t.Name] = t })
-	m.server.changes = append(m.server.changes, t)
+	m.server.changes = append(m.server.changes, taskChange{task: t})
 	return t
+}
+
+// deleteTask deletes a Task and adds that to the server's watch.
+func (m *model) deleteTask(t *robotv1.Task) {
+	m.record("%s is deleted", t.Name)
+	last := t.DeepCopy()
+	last.ResourceVersion = m.nextVersion()
+	delete(m.tasks, t.Name)
+	delete(m.toRequeue, t.Name)
+	m.cache.add("task", func() { delete(m.cache.tasks, t.Name) })
+	m.server.changes = append(m.server.changes, taskChange{task: last, isDeleted: true})
+}
+
+// taskByUID returns the Task with this UID, or nil.
+func (m *model) taskByUID(uid types.UID) *robotv1.Task {
+	for _, t := range m.tasks {
+		if t.UID == uid {
+			return t
+		}
+	}
+	return nil
 }
 
 // writeTask stores next if seen is the current version. If it is not stored, written is nil;
@@ -527,9 +575,10 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 	if !m.api {
 		return nil, false
 	}
-	if m.tasks[seen.Name].ResourceVersion != seen.ResourceVersion {
+	if now := m.tasks[seen.Name]; now == nil || now.ResourceVersion != seen.ResourceVersion {
 		return nil, true
 	}
+	m.checkEnds(seen, next)
 	from, to := lifecycle.TaskState(seen.Status.State).OrPending(), lifecycle.TaskState(next.Status.State).OrPending()
 	if from != to && !slices.ContainsFunc(lifecycle.TaskSignals, func(g lifecycle.TaskSignal) bool {
 		s, ok := lifecycle.StepTask(from, g)
@@ -589,6 +638,7 @@ func (m *model) settleWithoutFailures() {
 		m.settle()
 		m.checkInvariants()
 		if m.isSettled() {
+			m.checkSettledArray()
 			return
 		}
 		m.passTime(tick)
@@ -617,8 +667,13 @@ func (m *model) settle() {
 		r := m.agents[id]
 		r.handleInbox()
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-			daemon := m.tasks[strings.TrimPrefix(uid, "uid-")].Spec.Daemon // runs until it is stopped
-			if m.failuresOff && !daemon && m.now.Sub(r.live[uid].started) > time.Minute {
+			t := m.taskByUID(types.UID(uid))
+			daemon := t != nil && t.Spec.Daemon // runs until it is stopped
+			isDue := m.failuresOff && !daemon && m.now.Sub(r.live[uid].started) > time.Minute
+			switch {
+			case isDue && r.live[uid].indexes != nil:
+				r.endIndex(uid, 0)
+			case isDue:
 				r.endRun(uid, "", 0)
 			}
 		}

@@ -94,7 +94,13 @@ func (r report) coversEnd(later report) bool {
 	if !r.IsTerminal() || !later.IsTerminal() {
 		return r.IsTerminal() || !later.IsTerminal()
 	}
-	return r.ExitCode != exitCodeUnknown || later.ExitCode == exitCodeUnknown
+	return (r.ExitCode != exitCodeUnknown || later.ExitCode == exitCodeUnknown) && r.hasIndexesOf(later)
+}
+
+// hasIndexesOf reports whether a report has the same ends of indexes as another one, or that one has
+// none.
+func (r report) hasIndexesOf(o report) bool {
+	return o.Array == nil || r.Array != nil && r.Array.Succeeded == o.Array.Succeeded && r.Array.Failed == o.Array.Failed
 }
 
 // isSameKind reports whether two reports of progress are both of the robot about the state of the
@@ -121,6 +127,9 @@ func (r report) mergeOlder(old report) report {
 	}
 	if r.Resources == nil {
 		r.Resources = old.Resources
+	}
+	if r.Array == nil || old.Array != nil && old.Seq > r.Seq {
+		r.Array = old.Array // the report with the greater number has all ends of the other
 	}
 	r.Seq, r.receivedAt = max(r.Seq, old.Seq), old.receivedAt
 	return r

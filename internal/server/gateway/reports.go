@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +51,7 @@ type reportWriter struct {
 	tracer    *tracing.Tracer                       // of runs; nil: no traces
 	isGone    func() bool                           // a task that is not in the index is certainly deleted
 	quotas    *reportQuotas                         // of the writes; nil: no bound
+	progress  *rate.Limiter                         // of the writes for isProgressOf; nil: no bound
 	onLimited func(robotID string, limit limitName) // a quota is used up
 	m         *metrics
 	log       logr.Logger
@@ -276,8 +278,22 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 		if b == nil {
 			return
 		}
+		if w.exceedsProgress(b) {
+			w.m.countDropped(wire.KindStatus, dropTooMuchProgress, len(b.reports))
+			continue // without an acknowledgement, so that the robot reports it again
+		}
 		w.writeReports(ctx, b)
 	}
+}
+
+// exceedsProgress reports whether a batch has only progress of a range, and too much of that was written
+// in the last second.
+func (w *reportWorker) exceedsProgress(b *batch) bool {
+	t := w.objects.task(b.uid)
+	if t == nil || w.progress == nil || slices.ContainsFunc(b.reports, func(r report) bool { return !isProgressOf(t, r) }) {
+		return false
+	}
+	return !w.progress.AllowN(w.now(), 1)
 }
 
 // writeReports writes a batch that was taken. If that fails, the batch waits again.

@@ -82,7 +82,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 		next.DeviceInfo = deviceStatus(w.device)
 	}
 	if !w.registered.IsZero() {
-		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address, AnswersDispatches: w.answersDispatches}
+		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address, AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays}
 		next.Policy = policyStatus(w.policy)
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}

@@ -48,6 +48,8 @@ type robotState struct {
 	hasAnswered bool
 	// answersDispatches: its agent answers each dispatch that it accepts, as registered.
 	answersDispatches bool
+	// runsArrays: its agent runs ranges and indexes of arrays, as registered.
+	runsArrays bool
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
 	// grant is the last period in which its heartbeats may be acknowledged.
@@ -142,7 +144,8 @@ func (w *robotState) storedLastSeen() time.Time { return w.lastSeen.UTC().Trunca
 
 func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.Register) {
 	w.recordContact(now)
-	w.registered, w.awaitsResponse, w.answersDispatches = now, true, r.AnswersDispatches && protocol == robotv1.ProtocolV2
+	w.registered, w.awaitsResponse = now, true
+	w.answersDispatches, w.runsArrays = r.AnswersDispatches && protocol == robotv1.ProtocolV2, r.RunsArrays && protocol == robotv1.ProtocolV2
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)

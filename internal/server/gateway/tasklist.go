@@ -88,14 +88,16 @@ func (l *taskLists) initMaps() {
 // dispatchEpoch returns the epoch of a dispatch that is about to be sent. If the last
 // list does not name the attempt, another list follows, even with the same content: the
 // Task may be canceled while it is sent, and the last list is older than the dispatch
-// and would stop nothing.
+// and would stop nothing. Another one also follows if the attempt is to start no more
+// indexes, because the agent did not know it when it received the last one.
 func (l *taskLists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.stateLocked(t.CurrentRobot())
 	epoch := max(versionOf(t.ResourceVersion), c.list+1)
 	c.dispatch = max(c.dispatch, epoch)
-	if c.protocol == robotv1.ProtocolV2 && !slices.ContainsFunc(c.refs, func(r wire.TaskReference) bool { return equalAttempts(r, refOf(t)) }) {
+	isNamed := slices.ContainsFunc(c.refs, func(r wire.TaskReference) bool { return equalAttempts(r, refOf(t)) })
+	if c.protocol == robotv1.ProtocolV2 && (!isNamed || startsNoIndex(t)) {
 		c.protocol = ""
 		l.markDirtyLocked(t.CurrentRobot(), listWindow)
 	}
@@ -171,6 +173,9 @@ func (l *taskLists) markMoved(old, now *robotv1.Task) {
 	was, is := isListed(old), isListed(now)
 	switch {
 	case was && is && old.CurrentRobot() == now.CurrentRobot() && old.Status.Attempt == now.Status.Attempt:
+		if startsNoIndex(old) != startsNoIndex(now) {
+			l.markDirty(now.CurrentRobot(), 0)
+		}
 	case was && is:
 		l.markDirty(old.CurrentRobot(), 0)
 		l.markDirty(now.CurrentRobot(), 0)
@@ -404,13 +409,13 @@ func sortRefs(refs []wire.TaskReference) []wire.TaskReference {
 }
 
 func refOf(t *robotv1.Task) wire.TaskReference {
-	return wire.TaskReference{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Query: isLostAttempt(t)}
+	return wire.TaskReference{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Query: isLostAttempt(t), StartsNoIndex: startsNoIndex(t)}
 }
 
 // equalAttempts ignores Started, which matters only to an agent that has lost its
 // journal and so registers, after which it gets a list anyway.
 func equalAttempts(a, b wire.TaskReference) bool {
-	return a.UID == b.UID && a.Attempt == b.Attempt && a.Query == b.Query
+	return a.UID == b.UID && a.Attempt == b.Attempt && a.Query == b.Query && a.StartsNoIndex == b.StartsNoIndex
 }
 
 // encodeList encodes the list in the robot's protocol.

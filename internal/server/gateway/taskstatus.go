@@ -48,7 +48,8 @@ const exitCodeUnknown = -1
 // applyReport returns the effect of a report on a task. It changes the attempt's history
 // entry, which the first end of any attempt completes, and the task's state, which only
 // the current attempt changes. The end of a lost attempt is not acknowledged: if the
-// manager restores it, the repeated report has the details that the history lacks.
+// manager restores it, the repeated report has the details that the history lacks. So is a
+// report with ends of its indexes.
 func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	switch {
 	case r.usageOnly:
@@ -64,16 +65,25 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 		return reportOutcome{drop: dropWrongRobot, ack: true}
 	}
 	r = r.withEvictionReason(t)
+	if r.attempt == t.Status.Attempt || isReconciling(t, r.attempt) {
+		r = concludeRange(now, t, r)
+	}
 	next := t.Status.DeepCopy()
 	recordEnd(now, next, r)
 	v := reportOutcome{ack: true, drop: dropOldAttempt}
 	switch {
 	case isReconciling(t, r.attempt):
-		v.drop, v.ack = "", !r.IsTerminal()
+		v.drop, v.ack = "", !r.IsTerminal() && r.Array == nil
 		recordLostAttemptRunning(now, next.FindAttempt(r.attempt), r)
 	case r.attempt == t.Status.Attempt:
+		mergeEnds(now, t, next, r)
 		v.drop, v.signal = advanceState(now, next, r, robotv1.IsKeptRunning(t.Spec.Type))
 	}
+	return v.withStatus(t, next, r)
+}
+
+// withStatus returns the outcome with the status to write, or without one if the report changes nothing.
+func (v reportOutcome) withStatus(t *robotv1.Task, next *robotv1.TaskStatus, r report) reportOutcome {
 	switch {
 	case !equality.Semantic.DeepEqual(*next, t.Status):
 		v.status = next

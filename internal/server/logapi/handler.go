@@ -105,7 +105,9 @@ func (h *Handler) openSession(ctx context.Context, name client.ObjectKey, q quer
 		s.first = q.From
 	}
 	if s.first == 0 {
-		s.first = t.Status.Attempt
+		if s.first, err = s.lastAttempt(ctx, t); err != nil {
+			return nil, err
+		}
 	}
 	return s, s.checkAvailable(ctx, t)
 }

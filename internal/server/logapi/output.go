@@ -45,11 +45,14 @@ func (o *output) writeLines(data []byte) error {
 	return nil
 }
 
-// isShown reports whether a line was requested. Lines that are not records always are.
+// isShown reports whether a line was requested. Lines that are not records are, unless one index of an
+// array was.
 func (o *output) isShown(line []byte) bool {
 	s := record.StreamOfLine(line)
 	switch {
 	case s == record.Internal, len(o.Streams) > 0 && !slices.Contains(o.Streams, s):
+		return false
+	case o.Index != nil && record.IndexOfLine(line) != *o.Index:
 		return false
 	case o.Since.IsZero():
 		return true

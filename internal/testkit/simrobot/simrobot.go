@@ -39,6 +39,13 @@ type Config struct {
 	RepeatEvery time.Duration
 	// Exit returns the exit code of each attempt. If nil, it is 0.
 	Exit func(uid string, attempt int32) int32
+	// IndexRun is how long each index of a range runs: 0 ends at once. Run does not apply to ranges.
+	IndexRun time.Duration
+	// IndexExit returns the exit code of an index, in a range or in a task of its own. If nil, it is
+	// 0, and Exit applies to a task of its own.
+	IndexExit func(index, attempt int32) int32
+	// ProgressEvery is how often a range reports the ends of its indexes while it runs. 0 means 10s.
+	ProgressEvery time.Duration
 	// OnStart is called at each start. It must not block.
 	OnStart func(uid string, attempt int32, at time.Time)
 	// Labels are the labels that the agent reports.
@@ -70,8 +77,9 @@ type Robot struct {
 	connectionID string // of the last connection; empty: the robot sends none
 	attempts     map[key]*attempt
 	starts       map[string]int // by UID
-	acked        uint64         // last heartbeat
-	refused      int            // older attempts, and lists that were out of date
+	indexStarts  map[string][]int32
+	acked        uint64 // last heartbeat
+	refused      int    // older attempts, and lists that were out of date
 }
 
 type outgoing struct {
@@ -91,6 +99,8 @@ type attempt struct {
 	pending []wire.Status
 	timer   *time.Timer // ends the attempt; nil if nothing does
 	ended   bool
+	indexes *indexes // of a range; nil for other tasks
+	index   *int32   // of a task of one index; nil for other tasks
 }
 
 // Start connects and registers a robot. It returns once the server has accepted the robot, or
@@ -115,13 +125,16 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 	if cfg.RepeatEvery == 0 {
 		cfg.RepeatEvery = time.Second
 	}
+	if cfg.ProgressEvery == 0 {
+		cfg.ProgressEvery = progressEvery
+	}
 	u, err := url.Parse(cfg.Broker)
 	if err != nil {
 		return nil, fmt.Errorf("broker %q: %w", cfg.Broker, err)
 	}
 	r := &Robot{
 		cfg: cfg, host: u.Host, done: make(chan struct{}), responses: make(chan wire.Response, 1), heartbeatNow: make(chan struct{}, 1), reports: make(chan outgoing, 1024),
-		attempts: map[key]*attempt{}, starts: map[string]int{},
+		attempts: map[key]*attempt{}, starts: map[string]int{}, indexStarts: map[string][]int32{},
 	}
 	if r.ship, err = logship.New(logship.Config{Publish: r.publishLogs, Done: func(logship.Attempt) {}}); err != nil {
 		return nil, err
@@ -190,7 +203,7 @@ func (r *Robot) currentConnectionID() string {
 
 func (r *Robot) sendRegister() {
 	r.publishKind(wire.KindRegister, wire.Register{
-		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true,
+		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true, RunsArrays: true,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
 			CPU: &wire.CPU{LogicalCores: 64}, Memory: &wire.Memory{Total: 256 << 30}, Drivers: []string{"exec", "raw_exec"},
@@ -364,7 +377,7 @@ func (r *Robot) handleDispatch(d wire.Dispatch) {
 	case r.hasNewerAttemptLocked(k):
 		r.refused++
 	default:
-		r.startAttemptLocked(k, d.Epoch)
+		r.startAttemptLocked(k, d)
 	}
 }
 
@@ -384,12 +397,15 @@ func (r *Robot) repeatReportLocked(k key, it *attempt) {
 		return
 	}
 	if !it.ended {
-		r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started"})
+		r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Array: it.indexes.report()})
 	}
 }
 
-func (r *Robot) startAttemptLocked(k key, epoch uint64) {
-	it := &attempt{epoch: epoch}
+func (r *Robot) startAttemptLocked(k key, d wire.Dispatch) {
+	it := &attempt{epoch: d.Epoch, indexes: newIndexes(d.Task.Spec.Array)}
+	if d.Task.Spec.Array != nil {
+		it.index = d.Task.Spec.Array.Index
+	}
 	r.attempts[k] = it
 	r.starts[k.uid]++
 	if r.cfg.OnStart != nil {
@@ -398,6 +414,8 @@ func (r *Robot) startAttemptLocked(k key, epoch uint64) {
 	r.addReportLocked(k, it, wire.Status{State: wire.ReportPending, Event: "Accepted"})
 	r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
+	case it.indexes != nil:
+		r.wg.Go(func() { r.runIndexes(k, it) })
 	case r.cfg.Output != nil:
 		r.wg.Go(func() { r.writeOutput(k, it) })
 	case r.cfg.Run == 0:
@@ -440,26 +458,43 @@ func (r *Robot) endAttemptLocked(k key, it *attempt, reason string) {
 		it.timer.Stop()
 	}
 	now := time.Now()
-	s := wire.Status{State: wire.ReportCompleted, Event: "Completed", Message: "Task completed", FinishedAt: &now}
-	if reason != "" {
-		s = wire.Status{State: wire.ReportFailed, Event: reason, Reason: reason, ExitCode: 143, Signal: 15, FinishedAt: &now}
-	} else if r.cfg.Exit != nil {
-		if s.ExitCode = r.cfg.Exit(k.uid, k.attempt); s.ExitCode != 0 {
-			s.State, s.Event, s.Reason = wire.ReportFailed, wire.ReasonExited, wire.ReasonExited
-			s.Message = fmt.Sprintf("Task exited with code %d", s.ExitCode)
-		}
+	s := wire.Status{State: wire.ReportCompleted, Event: "Completed", Message: "Task completed", FinishedAt: &now, Array: it.indexes.report()}
+	switch code := r.exitCodeOf(k, it); {
+	case reason != "":
+		s.State, s.Event, s.Message, s.Reason, s.ExitCode, s.Signal = wire.ReportFailed, reason, "", reason, 143, 15
+	case code != 0:
+		s.State, s.Event, s.Reason, s.ExitCode = wire.ReportFailed, wire.ReasonExited, wire.ReasonExited, code
+		s.Message = fmt.Sprintf("Task exited with code %d", code)
 	}
 	r.addReportLocked(k, it, s)
 }
 
-// handleTaskList stops attempts that a sufficiently new list does not contain.
-func (r *Robot) handleTaskList(l wire.TaskList) {
-	named := map[key]bool{}
-	for _, ref := range l.Refs {
-		named[key{ref.UID, ref.Attempt}] = true
+// exitCodeOf returns the exit code of an attempt that exits on its own. That of a range is 0.
+func (r *Robot) exitCodeOf(k key, it *attempt) int32 {
+	switch {
+	case it.indexes != nil:
+		return 0
+	case it.index != nil && r.cfg.IndexExit != nil:
+		return r.cfg.IndexExit(*it.index, k.attempt)
+	case r.cfg.Exit != nil:
+		return r.cfg.Exit(k.uid, k.attempt)
 	}
+	return 0
+}
+
+// handleTaskList stops attempts that a sufficiently new list does not contain, and lets ranges start no
+// more indexes.
+func (r *Robot) handleTaskList(l wire.TaskList) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	named := map[key]bool{}
+	for _, ref := range l.Refs {
+		k := key{ref.UID, ref.Attempt}
+		named[k] = true
+		if it := r.attempts[k]; it != nil && it.indexes != nil {
+			it.indexes.startsNone = ref.StartsNoIndex
+		}
+	}
 	for k, it := range r.attempts {
 		if !it.ended && !named[k] && l.Epoch >= it.epoch {
 			r.endAttemptLocked(k, it, wire.ReasonStopped)
