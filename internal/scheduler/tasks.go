@@ -32,7 +32,7 @@ type taskEntry struct {
 	sticky        bool          // prefers lastRobot, which has its data
 	placedAt      time.Time     // when it was bound to its robot or, if it waits again, left it
 	notBefore     time.Time     // when it may be placed again; zero: now
-	awaitsAttempt bool          // waits for the end of another attempt
+	awaitsAttempt bool          // waits for the end of another attempt, or for the record of one
 	killTimeout   time.Duration // how long its robot may take to stop it
 
 	robot      string    // robot of the reservation; empty if it has none
@@ -50,7 +50,7 @@ func (e *taskEntry) update(t *v1alpha1.Task) {
 	e.createdAt, e.requiredRobot = t.CreationTimestamp.Time, taskstate.RequiredRobot(t)
 	e.version, e.uid = t.ResourceVersion, t.UID
 	e.notBefore, e.killTimeout = taskstate.NextAttemptTime(t), taskstate.KillTimeout(t)
-	e.awaitsAttempt = taskstate.AwaitsOtherAttempt(t)
+	e.awaitsAttempt = taskstate.AwaitsOtherAttempt(t) || taskstate.AwaitsIndexFailure(t)
 	e.leaving = t.DeletionTimestamp != nil || t.Status.IsStopRequested()
 	e.failedRobots, e.lostRobot = t.Status.FailedRobots, taskstate.LostAttemptRobot(t)
 	e.lastRobot, e.placedAt = taskstate.LastPlacement(t)
@@ -60,7 +60,7 @@ func (e *taskEntry) update(t *v1alpha1.Task) {
 // hasSameNeeds reports whether a reservation for the entry also suits a task with
 // these needs.
 func (e *taskEntry) hasSameNeeds(now placement.Task, constraints []placement.Constraint) bool {
-	return e.Driver == now.Driver && e.Isolation == now.Isolation && e.Secrets == now.Secrets && e.Subject == now.Subject &&
+	return e.Driver == now.Driver && e.Isolation == now.Isolation && e.Secrets == now.Secrets && e.Array == now.Array && e.Subject == now.Subject &&
 		e.Needs.Equal(now.Needs) && e.Shared == now.Shared &&
 		(e.uid == "" || slices.Equal(e.constraints, constraints))
 }

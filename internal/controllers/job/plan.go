@@ -10,6 +10,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
@@ -131,13 +132,18 @@ func (p *plan) planUpdates() {
 		}
 		next := g.DeepCopy()
 		next.Spec.TaskGroupTemplate = *def.TaskGroupTemplate.DeepCopy()
+		next.Spec.Array = g.Spec.Array
 		p.out.Update = append(p.out.Update, next)
 		p.out.Reasons = append(p.out.Reasons, "update task group "+g.Name)
 	}
 }
 
+// isUpToDate reports whether a group has the definition of its job. Its array stays what it was: Tasks of
+// other indexes may exist. Admission refuses such a change.
 func isUpToDate(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
-	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, &def.TaskGroupTemplate)
+	want := def.TaskGroupTemplate
+	want.Array = g.Spec.Array
+	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, &want)
 }
 
 // hasChangingGroup reports whether a group has not observed its current definition yet.
@@ -188,6 +194,9 @@ func (p *plan) countTasks() lifecycle.Counts {
 func (p *plan) groupTaskCount(g *v1alpha1.TaskGroupTemplate) int {
 	if p.Job.Spec.Type == v1alpha1.JobTypeSystem {
 		return 0
+	}
+	if g.Array != nil {
+		return array.Count(g.Array)
 	}
 	count := 1
 	if g.Count != nil {

@@ -22,6 +22,9 @@ type Actions struct {
 	// Rebind is written after Status, which counts where they differ: it removes the robot that
 	// the Task leaves, or names the one that it returns to. Nil: unchanged.
 	Rebind *RobotBinding
+	// PauseAttempt is written after Status: the number of the attempt of a range that starts no more
+	// indexes. Zero: unchanged.
+	PauseAttempt int32
 	// ReliesOnSelfStop is true if the decision assumes that an offline robot has stopped an
 	// attempt by itself. The controller then reads the robots past the cache and plans again.
 	ReliesOnSelfStop bool

@@ -40,6 +40,9 @@ func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, actions
 	if err := c.bindTask(ctx, t, actions.Rebind); err != nil {
 		return err
 	}
+	if err := c.pauseAttempt(ctx, t, actions.PauseAttempt); err != nil {
+		return err
+	}
 	switch {
 	case actions.WarningEvent != "":
 		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, cmp.Or(actions.WarningReason, t.Status.Reason), "Run", "%s", actions.WarningEvent)
@@ -72,6 +75,19 @@ func (c *Controller) bindTask(ctx context.Context, t *v1alpha1.Task, to *RobotBi
 	to.applyTo(t)
 	if err := c.Update(ctx, t); err != nil {
 		return fmt.Errorf("bind task %s: %w", t.Name, err)
+	}
+	c.expect.RecordWrite(t.UID, t.ResourceVersion)
+	return nil
+}
+
+// pauseAttempt writes which attempt of a range starts no more indexes. If it is 0, it does nothing.
+func (c *Controller) pauseAttempt(ctx context.Context, t *v1alpha1.Task, attempt int32) error {
+	if attempt == 0 {
+		return nil
+	}
+	t.Spec.Array.PauseAttempt = attempt
+	if err := c.Update(ctx, t); err != nil {
+		return fmt.Errorf("pause task %s: %w", t.Name, err)
 	}
 	c.expect.RecordWrite(t.UID, t.ResourceVersion)
 	return nil

@@ -59,12 +59,16 @@ var planSteps = []planStep{
 	{"clear the failure list for a requeue", (*planner).clearFailures},
 	// From here on no step changes a task that has ended.
 	{"keep or requeue a task that has ended", (*planner).handleEndedTask},
+	// Before the job is obeyed: nothing of the range could be stopped or paused.
+	{"end a range without indexes left", (*planner).endRange},
 	// Before all steps that start or wait, because a job that stops overrides them.
 	{"cancel the task with its job", (*planner).stopTask},
 	// Before the steps that would start a daemon again for a replica that has ended.
 	{"end a daemon with its replica", (*planner).endDaemon},
 	// Before placement, failure and pause, which depend on whether the lost attempt is restored.
 	{"choose between the lost attempt and its replacement", (*planner).reconcileLostAttempt},
+	// Before the steps for waiting tasks: what follows depends on the failure.
+	{"record how an index failed in its range", (*planner).recordIndexFailure},
 	// Each remaining step handles some of the states; no two of them apply to the same task.
 	{"resume or keep a paused task", (*planner).resumeTask},
 	// Before placement, so that a job that pauses starts nothing.

@@ -295,7 +295,7 @@ func (w *Input) attemptEnd(a *v1alpha1.TaskAttempt) (time.Time, bool) {
 	case a.FinishedAt != nil:
 		return a.FinishedAt.Time, true
 	case isTimedOut(a) && a.StartedAt != nil:
-		return a.StartedAt.Add(w.Task.Spec.Timeout.Value()), true
+		return a.StartedAt.Add(w.attemptTimeout()), true
 	}
 	return time.Time{}, false
 }

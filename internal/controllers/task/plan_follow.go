@@ -18,6 +18,7 @@ func (p *planner) followRobot() bool {
 		// The manager crashed between the two writes of restoreLostAttempt.
 		p.actions.Rebind = &RobotBinding{TargetRobot: at, ChosenByManager: true}
 	}
+	p.pauseRange()
 	p.runSteps(followSteps)
 	return true
 }
@@ -33,7 +34,7 @@ var followSteps = []planStep{
 
 // enforceDeadline ends an attempt that an online robot should have ended itself.
 func (p *planner) enforceDeadline() bool {
-	timeout := p.Task.Spec.Timeout.Value()
+	timeout := p.attemptTimeout()
 	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
 		return false
 	}

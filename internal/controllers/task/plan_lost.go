@@ -315,8 +315,9 @@ func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
 	}
 	s := p.status
 	s.Attempt, s.LostAttempt = o.Attempt, 0
-	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = o.StartedAt, nil, nil, 0, nil, nil
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = o.StartedAt, nil, nil, 0, nil
 	s.Restarts, s.RetryAt = nil, nil
+	p.clearOutputs()
 	p.forgetAcceptance()
 	p.actions.Rebind = &RobotBinding{TargetRobot: o.Robot, ChosenByManager: true}
 	p.setPlaced(o.Robot)

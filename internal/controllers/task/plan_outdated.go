@@ -39,7 +39,8 @@ func (w *Input) outdatedReason() string {
 	if w.Group == nil || w.isGroupChanging() {
 		return ""
 	}
-	if n := apiconv.ReplicaCount(w.Group); !w.isTiedToRobot() && taskstate.ReplicaIndex(w.Task) >= n {
+	_, runsIndex := w.Task.ArrayIndex() // it is in no replica
+	if n := apiconv.ReplicaCount(w.Group); !w.isTiedToRobot() && !runsIndex && taskstate.ReplicaIndex(w.Task) >= n {
 		return fmt.Sprintf("task group %s has only %d replicas now", w.Group.Name, n)
 	}
 	if want, known := w.Group.Status.Revisions[w.Task.Spec.Name]; known && revision.TaskRevision(w.Task) != want {

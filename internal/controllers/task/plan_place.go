@@ -226,8 +226,9 @@ func (p *planner) openAttempt(robot string) {
 		s.RestartCount++
 	}
 	s.Attempt = max(highestAttempt(s)+1, p.FirstAttempt)
-	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
 	s.RetryAt = nil
+	p.clearOutputs()
 	p.forgetAcceptance()
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}

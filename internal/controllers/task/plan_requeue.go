@@ -27,10 +27,14 @@ func (p *planner) requeueRequest() *v1alpha1.RequeueStatus {
 // followRequeue returns the task to pending if the requeue of its job includes it.
 func (p *planner) followRequeue() bool {
 	r := p.requeueRequest()
-	if r == nil || !taskcounts.ShouldRequeue(r, p.Task.Name, p.state) {
+	if r == nil || !taskcounts.ShouldRequeue(r, p.Task.Name, p.requeueState()) {
 		return false
 	}
+	if p.isReplacedByRange(r) {
+		return true
+	}
 	p.requeueTask(nil, v1alpha1.ReasonRequeued, p.describeJob())
+	p.forgetEnds(r)
 	return true
 }
 

@@ -75,11 +75,19 @@ func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
 // createReplicas requests robots and creates Tasks. It returns again if all requested
 // replicas were created, so that more may fit into the window.
 func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
-	if err := c.createTasks(ctx, w.Group, c.buildMissingTasks(w.newTaskBuilder(), actions.Complete)); err != nil {
+	missing := c.buildMissingTasks(w.newTaskBuilder(), actions.Complete)
+	if len(actions.CreateIndexes) > 0 {
+		indexes, err := c.buildIndexTasks(ctx, w.newTaskBuilder(), actions.CreateIndexes)
+		if err != nil {
+			return false, err
+		}
+		missing = append(missing, indexes...)
+	}
+	if err := c.createTasks(ctx, w.Group, missing); err != nil {
 		return false, err
 	}
 	if len(actions.Reserve) == 0 {
-		if len(actions.Complete) > 0 {
+		if len(missing) > 0 {
 			c.counts.withGroup(w.Group.UID, func(m *groupTasks) { m.denial = denial{} })
 		}
 		return false, nil
@@ -130,10 +138,14 @@ func (m *groupTasks) recordReservations(now time.Time, bound, left, reservations
 }
 
 // recordCreate records that a Task is about to be created.
-func (m *groupTasks) recordCreate(name string, index int, bound bool) {
-	m.nextIndex = max(m.nextIndex, index+1)
-	if !bound {
-		m.createdUnbound[name] = true
+func (m *groupTasks) recordCreate(t *v1alpha1.Task) {
+	if i, ok := t.ArrayIndex(); ok {
+		m.createdIndexes[t.Name] = i
+		return
+	}
+	m.nextIndex = max(m.nextIndex, replicaIndex(t)+1)
+	if t.Spec.TargetRobot == "" {
+		m.createdUnbound[t.Name] = true
 	}
 }
 
@@ -176,9 +188,9 @@ func (c *Controller) createBatch(ctx context.Context, g *v1alpha1.TaskGroup, tas
 }
 
 func (c *Controller) createTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
-	name, index := t.Name, replicaIndex(t)
+	name := t.Name
 	c.expect.ExpectCreate(g.UID, name)
-	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordCreate(name, index, t.Spec.TargetRobot != "") })
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordCreate(t) })
 	err := c.Create(ctx, t)
 	if err == nil {
 		return nil
@@ -216,7 +228,7 @@ func (c *Controller) adoptTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1
 	taken := t.Name
 	c.counts.withGroup(g.UID, func(m *groupTasks) {
 		m.takenNames[taken] = true
-		t.Name = taskName(g, replicaIndex(t), t.Spec.Name, m.takenNames)
+		t.Name = renameTask(g, t, m.takenNames)
 	})
 	if t.Name == taken {
 		return fmt.Errorf("create task %s: a task of another owner has that name; delete that task or rename the job", taken)

@@ -31,6 +31,9 @@ func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions)
 	for _, r := range actions.Revise {
 		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.reviseTask(ctx, in, t, r.Forget) })
 	}
+	for _, change := range actions.ChangeRanges {
+		do(change.Task, func(ctx context.Context, t *v1alpha1.Task) error { return c.changeRange(ctx, w, t, change) })
+	}
 	for _, name := range actions.Delete {
 		do(name, func(ctx context.Context, t *v1alpha1.Task) error { return c.deleteTask(ctx, w, t) })
 	}

@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/protocol/indexset"
 )
 
 // groupCounts tracks the Tasks of all groups from watch events. A group of ten thousand
@@ -36,7 +38,9 @@ type groupTasks struct {
 	unbound int
 	// outdatedTasks counts the unfinished Tasks with an old definition.
 	outdatedTasks int
-	nextIndex     int // the first replica index that was never created
+	nextIndex     int              // the first replica index that was never created
+	indexTasks    lifecycle.Counts // Tasks of single indexes of an array
+	array         *arrayIndexes    // nil without an array, and until the first observe
 	// deleted is true if the group was deleted and its Tasks are being deleted.
 	deleted bool
 	groupMemory
@@ -44,23 +48,29 @@ type groupTasks struct {
 
 // taskRecord is the state of one Task.
 type taskRecord struct {
-	slot        taskSlot
-	state       lifecycle.TaskState
-	robot       string   // that it is bound to, or ""
-	failed      []string // robots on which it failed
-	revision    string
-	outdated    bool // it has an old definition
-	attempt     int32
-	evict       int32     // last attempt that was evicted, or 0
-	lostAttempt int32     // attempt that may be restored, or 0
-	since       time.Time // when the attempt was first seen running; zero if it does not run
-	version     uint64
-	deleting    bool // it is being deleted and follows no requeue
+	slot         taskSlot
+	state        lifecycle.TaskState
+	robot        string // that it is bound to, or ""
+	failedRobots []string
+	revision     string
+	outdated     bool // it has an old definition
+	attempt      int32
+	evict        int32     // last attempt that was evicted, or 0
+	lostAttempt  int32     // attempt that may be restored, or 0
+	since        time.Time // when the attempt was first seen running; zero if it does not run
+	version      uint64
+	deleting     bool // it is being deleted and follows no requeue
+
+	isRange           bool         // it runs a range of an array
+	isIndex           bool         // it runs a single index of an array
+	index             int32        // that it runs
+	succeeded, failed indexset.Set // indexes of a range that have ended
+	left              int          // indexes of a range that have not
 }
 
 func (c *taskRecord) newMember(name string) Member {
 	return Member{
-		Name: name, Task: c.slot.task, Index: c.slot.index, State: c.state, Robot: c.robot,
+		Name: name, Task: c.slot.task, Index: c.slot.index, IsIndex: c.isIndex, State: c.state, Robot: c.robot,
 		Attempt: c.attempt, Evict: c.evict, LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
 	}
 }
@@ -85,10 +95,11 @@ type groupMemory struct {
 	requestedAt      int       // reservationNews at the last request that was not fully reserved, plus one
 	takenNames       map[string]bool
 	createdUnbound   map[string]bool   // created without a robot, not in the cache yet
+	createdIndexes   map[string]int32  // indexes of Tasks that were created, not in the cache yet
 	generation       int64             // of the group, for the next two fields
 	revisions        map[string]string // by task name; nil until the first observe
 	definitionBytes  int               // memory of the tasks of one replica
-	tooLargeMessage  string
+	defect           Defect
 	fleet            fleetCache
 	denial           denial
 }
@@ -105,7 +116,7 @@ func (t *groupCounts) withGroup(group types.UID, f func(*groupTasks)) {
 	if m == nil {
 		m = &groupTasks{
 			records: map[string]taskRecord{}, slotCounts: map[taskSlot]int{}, stateCounts: map[lifecycle.TaskState]int{}, failuresByRobot: map[string]int{},
-			groupMemory: groupMemory{batch: 1, takenNames: map[string]bool{}, createdUnbound: map[string]bool{}},
+			groupMemory: groupMemory{batch: 1, takenNames: map[string]bool{}, createdUnbound: map[string]bool{}, createdIndexes: map[string]int32{}},
 		}
 		t.groups[group] = m
 	}
@@ -180,8 +191,11 @@ func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
 	if known && c.version < old.version {
 		return
 	}
-	m.removeRecord(t.Name)
+	if known {
+		m.countRecord(old, -1)
+	}
 	delete(m.createdUnbound, t.Name)
+	delete(m.createdIndexes, t.Name)
 	switch {
 	case c.state != lifecycle.TaskRunning:
 	case old.attempt == c.attempt && !old.since.IsZero():
@@ -192,7 +206,17 @@ func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
 	c.outdated = m.isOutdated(&c)
 	m.records[t.Name] = c
 	m.countRecord(c, 1)
-	m.nextIndex = max(m.nextIndex, index+1)
+	m.updateArray(t.Name, &c)
+	if !c.isIndex {
+		m.nextIndex = max(m.nextIndex, index+1)
+	}
+}
+
+// updateArray counts the indexes of an array that belong to a Task, which was recorded or removed.
+func (m *groupTasks) updateArray(name string, c *taskRecord) {
+	if m.array != nil {
+		m.array.updateTask(name, c, m.records)
+	}
 }
 
 func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
@@ -201,19 +225,24 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		version = 0 // then the latest event wins
 	}
 	c := taskRecord{
-		slot:        taskSlot{index: index, task: t.Spec.Name},
-		state:       lifecycle.TaskState(t.Status.State).OrPending(),
-		robot:       t.Spec.TargetRobot,
-		failed:      t.Status.FailedRobots,
-		revision:    revision.TaskRevision(t),
-		attempt:     t.Status.Attempt,
-		evict:       t.Spec.EvictAttempt,
-		lostAttempt: t.Status.LostAttempt,
-		version:     version,
-		deleting:    t.DeletionTimestamp != nil,
+		slot:         taskSlot{index: index, task: t.Spec.Name},
+		state:        lifecycle.TaskState(t.Status.State).OrPending(),
+		robot:        t.Spec.TargetRobot,
+		failedRobots: t.Status.FailedRobots,
+		revision:     revision.TaskRevision(t),
+		attempt:      t.Status.Attempt,
+		evict:        t.Spec.EvictAttempt,
+		lostAttempt:  t.Status.LostAttempt,
+		version:      version,
+		deleting:     t.DeletionTimestamp != nil,
 	}
 	if c.deleting {
-		c.failed = nil
+		c.failedRobots = nil
+	}
+	c.index, c.isIndex = t.ArrayIndex()
+	if c.isRange = t.IsRange(); c.isRange {
+		c.succeeded, c.failed = array.Ended(t)
+		c.left = array.Left(t).Len()
 	}
 	return c
 }
@@ -229,24 +258,34 @@ func (m *groupTasks) removeRecord(name string) {
 	if c, ok := m.records[name]; ok {
 		delete(m.records, name)
 		m.countRecord(c, -1)
+		m.updateArray(name, &c)
 	}
 }
 
 func (m *groupTasks) countRecord(c taskRecord, n int) {
 	m.stateCounts[c.state] += n
+	if c.isIndex {
+		m.indexTasks.Total += n
+		m.indexTasks.AddTasks(c.state, n)
+	} else {
+		m.countReplicaTask(&c, n)
+	}
+	if c.needsRevision() {
+		m.outdatedTasks += n
+	}
+	for _, robot := range c.failedRobots {
+		if m.failuresByRobot[robot] += n; m.failuresByRobot[robot] == 0 {
+			delete(m.failuresByRobot, robot)
+		}
+	}
+}
+
+func (m *groupTasks) countReplicaTask(c *taskRecord, n int) {
 	if m.slotCounts[c.slot] += n; m.slotCounts[c.slot] == 0 {
 		delete(m.slotCounts, c.slot)
 	}
 	if c.state.IsPlaceable() && c.robot == "" {
 		m.unbound += n
-	}
-	if c.needsRevision() {
-		m.outdatedTasks += n
-	}
-	for _, robot := range c.failed {
-		if m.failuresByRobot[robot] += n; m.failuresByRobot[robot] == 0 {
-			delete(m.failuresByRobot, robot)
-		}
 	}
 }
 
@@ -262,11 +301,16 @@ func (m *groupTasks) robotsWithFailures(atLeast int) []string {
 	return robots
 }
 
-// failedOnBlocked counts the failed Tasks that failed on one of the blocked robots.
+// failedOnBlocked counts the failed Tasks that failed on one of the blocked robots. A range counts for the
+// indexes that it has left.
 func (m *groupTasks) failedOnBlocked(blocked []string) int {
 	n := 0
 	for _, c := range m.records {
-		if c.state == lifecycle.TaskFailed && slices.ContainsFunc(c.failed, func(r string) bool { return slices.Contains(blocked, r) }) {
+		switch {
+		case c.state != lifecycle.TaskFailed || !slices.ContainsFunc(c.failedRobots, func(r string) bool { return slices.Contains(blocked, r) }):
+		case c.isRange:
+			n += c.left
+		default:
 			n++
 		}
 	}
@@ -278,12 +322,21 @@ func (m *groupTasks) failedOnBlocked(blocked []string) int {
 func (m *groupTasks) requeuesLeft(r *v1alpha1.RequeueStatus) int {
 	n := 0
 	for name, c := range m.records {
-		needsClear := len(c.failed) > 0 && taskcounts.ClearsFailures(r)
-		if !c.deleting && (needsClear || taskcounts.ShouldRequeue(r, name, c.state)) {
+		needsClear := len(c.failedRobots) > 0 && taskcounts.ClearsFailures(r)
+		if !c.deleting && (needsClear || taskcounts.ShouldRequeue(r, name, c.requeueState())) {
 			n++
 		}
 	}
 	return n
+}
+
+// requeueState returns the state by which a requeue decides about the Task. A range that completed and has
+// indexes to run again counts as failed.
+func (c *taskRecord) requeueState() lifecycle.TaskState {
+	if c.state == lifecycle.TaskCompleted && c.left > 0 {
+		return lifecycle.TaskFailed
+	}
+	return c.state
 }
 
 // countUnstopped counts the Tasks that may start later although the job, in this state, starts no

@@ -16,6 +16,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
@@ -135,11 +136,12 @@ func (c *Controller) getJob(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alph
 // fillInput adds what is known about the Tasks of the group to w.
 func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	g := w.Group
-	m.updateDefinition(g)
+	m.updateDefinition(w.Job, g)
 	w.Tasks, w.UnboundTasks, w.NextIndex, w.Revisions = m.countStates(), m.unbound, m.nextIndex, m.revisions
 	if w.isSystem() || m.outdatedTasks > 0 || m.nextIndex > apiconv.ReplicaCount(g) || isRollingOut(g) {
 		w.Members = m.selectMembers(apiconv.ReplicaCount(g), w.isSystem())
 	}
+	m.fillArray(w, creating)
 	for name := range creating {
 		if !m.hasRecord(name) {
 			w.CreatingTasks++
@@ -151,17 +153,18 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	if w.Job != nil {
 		w.FailingRobots = m.robotsWithFailures(taskcounts.BlocklistAfter(w.Job))
 		if blocked := slices.Concat(w.FailingRobots, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStartsTasks() {
-			w.FailedOnBlocked = m.failedOnBlocked(blocked)
+			w.FailedOnBlocked, w.RangesOnBlocked = m.failedOnBlocked(blocked), m.rangesOnBlocked(blocked)
 		}
 		if r := taskcounts.PendingRequeue(w.Job, g); r != nil {
 			w.RequeuesLeft = m.requeuesLeft(r)
+			m.fillRequeuedIndexes(w, r, creating)
 		}
 		w.UnstoppedTasks = m.countUnstopped(lifecycle.JobState(w.Job.Status.State))
 	}
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
 	w.ReservationPending = m.requestedAt == m.reservationCount+1
 	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
-	w.TooLarge, w.DefinitionBytes = m.tooLargeMessage, m.definitionBytes
+	w.Defect, w.DefinitionBytes = m.defect, m.definitionBytes
 	top := min(m.nextIndex, apiconv.ReplicaCount(g))
 	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() {
 		w.IncompleteReplicas = m.findGaps(g, top, creating)
@@ -170,13 +173,16 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 
 // updateDefinition recomputes revisions once per generation of the group. Rejections of
 // the old definition are dropped.
-func (m *groupTasks) updateDefinition(g *v1alpha1.TaskGroup) {
+func (m *groupTasks) updateDefinition(j *v1alpha1.Job, g *v1alpha1.TaskGroup) {
 	if m.revisions != nil && m.generation == g.Generation {
 		return
 	}
-	m.generation, m.revisions, m.tooLargeMessage = g.Generation, revision.TaskRevisions(&g.Spec.TaskGroupTemplate), describeTooLarge(g)
+	m.generation, m.revisions, m.defect = g.Generation, revision.TaskRevisions(&g.Spec.TaskGroupTemplate), findDefect(j, g)
 	m.definitionBytes = kit.MemorySize(&g.Spec.TaskGroupTemplate)
 	m.batch, m.requestedAt, m.denial = 1, 0, denial{}
+	if g.Spec.Array != nil {
+		m.array = newArrayIndexes(g.Spec.Array, m.records)
+	}
 	for name, c := range m.records {
 		m.countRecord(c, -1)
 		c.outdated = m.isOutdated(&c)
@@ -189,7 +195,8 @@ func (m *groupTasks) updateDefinition(g *v1alpha1.TaskGroup) {
 func (m *groupTasks) selectMembers(count int, all bool) []Member {
 	var out []Member
 	for name, c := range m.records {
-		if all || c.needsRevision() || c.slot.index >= count || c.evict > 0 {
+		isSurplus := !c.isIndex && c.slot.index >= count
+		if all || c.needsRevision() || isSurplus || c.evict > 0 {
 			out = append(out, c.newMember(name))
 		}
 	}
@@ -216,18 +223,33 @@ func (m *groupTasks) findGaps(g *v1alpha1.TaskGroup, top int, creating map[strin
 	return out
 }
 
-// describeTooLarge returns why a task exceeds the size of a message, or "". It measures each
-// definition once, because replicas do not differ in size.
-func describeTooLarge(g *v1alpha1.TaskGroup) string {
+// Defect is why Tasks of a definition cannot exist. The zero value: they can.
+type Defect struct {
+	// Reason is that of the conditions that show it.
+	Reason string
+	// Message names the field, and what to do.
+	Message string
+}
+
+func (d Defect) isSet() bool { return d.Reason != "" }
+
+// findDefect returns why the group's Tasks cannot exist. It measures each definition once, because
+// replicas do not differ in size. The job is nil if it was deleted.
+func findDefect(j *v1alpha1.Job, g *v1alpha1.TaskGroup) Defect {
+	if j != nil {
+		if err := array.Check("spec.taskGroups["+g.Spec.GroupName+"].", j.Spec.Type, &g.Spec.TaskGroupTemplate); err != nil {
+			return Defect{apiconv.ReasonArrayInvalid, err.Error()}
+		}
+	}
 	for _, def := range g.Spec.TaskDefinitions() {
-		if why := apiconv.DescribeOversize(&v1alpha1.TaskSpec{TaskDefinition: *def}); why != "" {
-			return why
+		if why := apiconv.DescribeOversize(&v1alpha1.TaskSpec{TaskDefinition: *def, Array: array.LargestRange(g.Spec.Array)}); why != "" {
+			return Defect{apiconv.ReasonTaskTooLarge, why}
 		}
 	}
 	if bytes := kit.MemorySize(&g.Spec.TaskGroupTemplate) * apiconv.ReplicaCount(g); g.Spec.Gang && bytes > maxGangBytes {
-		return fmt.Sprintf("the tasks of the gang need %d MiB of the controller's memory, at most %d MiB are allowed; shorten their definitions, or lower count", bytes>>20, maxGangBytes>>20)
+		return Defect{apiconv.ReasonTaskTooLarge, fmt.Sprintf("the tasks of the gang need %d MiB of the controller's memory, at most %d MiB are allowed; shorten their definitions, or lower count", bytes>>20, maxGangBytes>>20)}
 	}
-	return ""
+	return Defect{}
 }
 
 // maxGangBytes bounds the memory of a gang, whose tasks are created at once.

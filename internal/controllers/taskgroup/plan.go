@@ -62,6 +62,8 @@ type Input struct {
 	// FailedOnBlocked counts the Tasks that failed on blocked robots. They will be
 	// retried on other robots.
 	FailedOnBlocked int
+	// RangesOnBlocked are the ranges of an array that run on blocked robots.
+	RangesOnBlocked []Member
 	// UnstoppedTasks counts the Tasks that have not followed the pause or the cancel of the job yet.
 	UnstoppedTasks int
 	// RequeuesLeft counts the Tasks that have not followed the job's requeue yet.
@@ -79,8 +81,8 @@ type Input struct {
 	LastStatus time.Time
 	// DefinitionBytes is the memory that the tasks of one replica take.
 	DefinitionBytes int
-	// TooLarge describes a task that exceeds the size of a message, or is empty.
-	TooLarge string
+	// Defect is why Tasks of the group's definition cannot exist.
+	Defect Defect
 	// Revisions are the wanted revisions of the group's Tasks, by task name.
 	Revisions map[string]string
 	// Members are the Tasks that need individual decisions, ordered by replica: all
@@ -88,6 +90,8 @@ type Input struct {
 	Members []Member
 	// Fleet are the robots that match a system job, by name. Nil for other jobs.
 	Fleet map[string]RobotMatch
+	// Array is what is known of the indexes of the group's array. Nil for other groups.
+	Array *ArrayInput
 }
 
 // Member is one Task of the group.
@@ -97,7 +101,9 @@ type Member struct {
 	Task string
 	// Index is the index of its replica.
 	Index int
-	State lifecycle.TaskState
+	// IsIndex is true if it runs a single index of an array, and is in no replica.
+	IsIndex bool
+	State   lifecycle.TaskState
 	// Robot is the robot that the Task is bound to, or "".
 	Robot string
 	// Attempt is the current attempt.
@@ -135,6 +141,8 @@ type Actions struct {
 	// because only the scheduler knows where the others run. Those of a system job are
 	// created on their robot.
 	Complete []Replica
+	// CreateIndexes are the indexes of an array that get a Task of their own.
+	CreateIndexes []IndexTask
 	// CreateUnbound is how many replicas of Reserve are created without a robot.
 	CreateUnbound int
 	// ReleaseReservations cancels the group's requests for robots.
@@ -145,6 +153,8 @@ type Actions struct {
 	Evict []Member
 	// Delete are the names of surplus Tasks.
 	Delete []string
+	// ChangeRanges are changes of the ends of indexes that ranges show.
+	ChangeRanges []RangeChange
 	// Rollout is the reason of an event if the rollout starts or ends, or empty.
 	Rollout string
 	// Status is the status to write, or nil if it is unchanged.
@@ -171,6 +181,7 @@ func Plan(now time.Time, c Config, w Input) Actions {
 		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
 	p.divideMembers()
+	p.planArray()
 	p.planCreates()
 	p.planRemovals()
 	p.planRollout()
@@ -196,7 +207,7 @@ type plan struct {
 // them. A system job ignores robots that join or leave after its end.
 func (p *plan) hasEnded() bool {
 	s := p.Group.Status
-	left := !p.isSystem() && slices.ContainsFunc(p.Members, func(m Member) bool { return m.Index >= p.replicaCount() })
+	left := !p.isSystem() && slices.ContainsFunc(p.Members, func(m Member) bool { return !m.IsIndex && m.Index >= p.replicaCount() })
 	return s.CompletedAt != nil && p.pendingRequeue() == nil && !p.isNewGeneration() && !left && !p.owesAnswer() &&
 		p.Tasks.TerminalCount() == p.Tasks.Total && p.FailedOnBlocked == 0
 }
@@ -246,5 +257,10 @@ func (p *plan) endIndex() int {
 	return p.replicaCount()
 }
 
-// totalTasks returns the wanted number of Tasks.
-func (p *plan) totalTasks() int { return p.replicaCount() * p.Group.Spec.TasksPerReplica() }
+// totalTasks returns the wanted number of tasks. Each index of an array counts as one.
+func (p *plan) totalTasks() int {
+	if p.Array != nil {
+		return p.Array.Total
+	}
+	return p.replicaCount() * p.Group.Spec.TasksPerReplica()
+}

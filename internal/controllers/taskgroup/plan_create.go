@@ -7,7 +7,7 @@ import (
 
 // planCreates decides which replicas to create.
 func (p *plan) planCreates() {
-	if !taskcounts.CanStartTasks(p.Job) || p.TooLarge != "" {
+	if !taskcounts.CanStartTasks(p.Job) || p.Defect.isSet() {
 		p.out.ReleaseReservations = true
 		return
 	}
@@ -41,7 +41,7 @@ func (p *plan) planCreates() {
 const maxReplicasPerPlan = 128
 
 // maxReplicas returns how many replicas this plan may create: fewer if their definition is large.
-// A gang is created at once, and describeTooLarge bounds its memory.
+// A gang is created at once, and findDefect bounds its memory.
 func (p *plan) maxReplicas() int {
 	if p.Group.Spec.Gang {
 		return maxReplicasPerPlan
@@ -51,7 +51,7 @@ func (p *plan) maxReplicas() int {
 
 // missingReplicas returns the replicas to create now, ordered by index.
 func (p *plan) missingReplicas() []Replica {
-	live := p.Tasks.Total - p.Tasks.TerminalCount() + p.CreatingTasks
+	live := p.Tasks.Total - p.Tasks.TerminalCount() + p.CreatingTasks + len(p.out.CreateIndexes)
 	room := max((p.Window-live)/p.Group.Spec.TasksPerReplica(), 0)
 	if live == 0 {
 		room = max(room, 1) // a replica larger than the window is created alone

@@ -111,7 +111,7 @@ func (p *plan) planRevisions(replica []Member) {
 func isWaiting(s lifecycle.TaskState) bool { return s.IsPlaceable() || s == lifecycle.TaskPaused }
 
 // canRevise reports whether Tasks may be updated to the current definition.
-func (p *plan) canRevise() bool { return p.TooLarge == "" && !p.jobState().CancelsTasks() }
+func (p *plan) canRevise() bool { return !p.Defect.isSet() && !p.jobState().CancelsTasks() }
 
 // canEvict reports whether running Tasks may be evicted for a rollout. A paused job
 // keeps its running Tasks.

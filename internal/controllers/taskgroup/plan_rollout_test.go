@@ -10,6 +10,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 // member is the task of a replica, in its second attempt, which runs since an hour
@@ -87,7 +88,7 @@ func TestPlan_Rollout(t *testing.T) {
 		}), wantEvict: "ab"},
 		{name: "a job that pauses keeps its running tasks", in: with(in(member(0, running, outdated), member(1, lifecycle.TaskPaused, outdated)), inJob(lifecycle.JobPauseRequested)), wantRevise: "b", wantForget: true},
 		{name: "a canceled job changes no tasks", in: with(in(member(0, running, outdated), member(1, pending, outdated)), inJob(lifecycle.JobCancelRequested))},
-		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, outdated), member(1, pending, outdated)), func(w *Input) { w.TooLarge = "too large" })},
+		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, outdated), member(1, pending, outdated)), func(w *Input) { w.Defect = Defect{apiconv.ReasonTaskTooLarge, "too large"} })},
 
 		{name: "a surplus replica is evicted", in: in(member(10, running)), wantEvict: "k"},
 		{name: "and deleted when it is no longer on its robot", in: in(member(10, pending, evictedNow), member(11, lifecycle.TaskCompleted), member(12, running, evictedNow)), wantDelete: "kl"},

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -9,7 +10,6 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
-	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
@@ -18,7 +18,7 @@ import (
 // pending.
 func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
 	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning(), IsUnsettled: p.isUnsettled()}
-	for state, n := range p.Tasks.In {
+	for state, n := range p.existingTasks() {
 		c.AddTasks(state, n)
 	}
 	for _, m := range p.leaving {
@@ -27,17 +27,46 @@ func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
 	if p.FailedOnBlocked > 0 {
 		c.AddTasks(lifecycle.TaskFailed, -p.FailedOnBlocked)
 	}
-	absent := max(c.Total-(p.Tasks.Total-len(p.leaving))-p.CreatingTasks, 0)
+	absent := max(c.Total-p.begunTasks(), 0)
 	switch {
-	case p.TooLarge != "":
+	case p.Defect.isSet():
 		c.AddTasks(lifecycle.TaskFailed, absent)
 	case p.jobState().CancelsTasks():
 		c.AddTasks(lifecycle.TaskCanceled, absent)
 	case canceledFrom != nil:
-		never := (p.replicaCount() - int(*canceledFrom)) * p.Group.Spec.TasksPerReplica()
+		never := c.Total - int(*canceledFrom)*p.tasksPerReplica()
 		c.AddTasks(lifecycle.TaskCanceled, min(max(never, 0), absent))
 	}
 	return c
+}
+
+// existingTasks returns the existing tasks, or indexes of existing ranges, by state.
+func (p *plan) existingTasks() map[lifecycle.TaskState]int {
+	if p.Array == nil {
+		return p.Tasks.In
+	}
+	in := maps.Clone(p.Array.InState)
+	if in == nil {
+		in = map[lifecycle.TaskState]int{}
+	}
+	in[p.untriedState()] += p.Array.Untried
+	return in
+}
+
+// begunTasks counts the wanted tasks, or indexes, whose Tasks exist or are being created.
+func (p *plan) begunTasks() int {
+	if p.Array == nil {
+		return p.Tasks.Total - len(p.leaving) + p.CreatingTasks
+	}
+	return p.Array.Existing + (p.CreatingTasks-p.Array.CreatingIndexTasks)*p.Array.RangeSize
+}
+
+// tasksPerReplica returns the number of tasks of a replica, or of indexes of a range.
+func (p *plan) tasksPerReplica() int {
+	if p.Array != nil {
+		return p.Array.RangeSize
+	}
+	return p.Group.Spec.TasksPerReplica()
 }
 
 // isUnsettled reports whether Tasks may start, or run, that the counts do not show as active: they
@@ -154,8 +183,8 @@ func (p *plan) replicaFailure() (reason, message string) {
 	switch {
 	case p.DenialMessage != "":
 		return ReasonFailedCreate, "Cannot create tasks: " + p.DenialMessage
-	case p.TooLarge != "":
-		return apiconv.ReasonTaskTooLarge, "Cannot update tasks: " + p.TooLarge
+	case p.Defect.isSet():
+		return p.Defect.Reason, "Cannot update tasks: " + p.Defect.Message
 	}
 	return "", ""
 }
@@ -257,10 +286,10 @@ func (p *plan) advanceState(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts
 			return s.State != p.Group.Status.State
 		}
 		c := taskcounts.Change{To: to, Why: why}
-		if p.TooLarge != "" && to.IsTerminal() {
-			c.Why = p.TooLarge
+		if p.Defect.isSet() && to.IsTerminal() {
+			c.Why = p.Defect.Message
 			if to == lifecycle.JobFailed {
-				c.Reason = apiconv.ReasonTaskTooLarge
+				c.Reason = p.Defect.Reason
 			}
 		}
 		p.applyChange(s, c)

@@ -111,6 +111,9 @@ func (s *story) planOnce() (changed bool) {
 			s.createTask(in.buildTask(taskName(w.Group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot}))
 		}
 	}
+	for _, x := range actions.CreateIndexes {
+		s.createTask(in.buildIndexTask(indexTaskName(w.Group, x.Index, "t", nil), x.Index, nil))
+	}
 	for _, m := range actions.Evict {
 		s.tasks[m.Name].Spec.EvictAttempt = m.Attempt
 	}
@@ -134,7 +137,7 @@ func (s *story) planOnce() (changed bool) {
 		s.logLine("event %s: %s", actions.Rollout, meta.FindStatusCondition(w.Group.Status.Conditions, v1alpha1.ConditionRolledOut).Message)
 	}
 	s.recordTasks()
-	return len(actions.Reserve)+len(actions.Complete)+len(actions.Evict)+len(actions.Revise)+len(actions.Delete) > 0 || actions.Status != nil
+	return len(actions.Reserve)+len(actions.Complete)+len(actions.CreateIndexes)+len(actions.Evict)+len(actions.Revise)+len(actions.Delete) > 0 || actions.Status != nil
 }
 
 func (s *story) createTask(t *v1alpha1.Task) {
@@ -184,6 +187,35 @@ func (s *story) runRobotOf(t *v1alpha1.Task) string {
 		return "runs " + command
 	}
 	return ""
+}
+
+// reportIndexes shows the ends of indexes of a range, as the server does, and its state.
+func (s *story) reportIndexes(n int, state lifecycle.TaskState, succeeded, failed string) {
+	name := taskName(s.w.Group, n, "t", nil)
+	s.logLine("> %s is %s, succeeded [%s], failed [%s]", name, state, succeeded, failed)
+	t := s.tasks[name]
+	t.Status.State, t.Status.Array = string(state), &v1alpha1.TaskArrayStatus{Succeeded: succeeded, Failed: failed}
+	s.recordTasks()
+	s.runUntilStable()
+	s.logLine("counts: %s", describeCounts(s.w.Group.Status.TaskCounts))
+}
+
+func (s *story) endTask(name string, state lifecycle.TaskState) {
+	s.logLine("> %s is %s", name, state)
+	s.tasks[name].Status.State = string(state)
+	s.recordTasks()
+	s.runUntilStable()
+	s.logLine("counts: %s", describeCounts(s.w.Group.Status.TaskCounts))
+}
+
+func describeCounts(c v1alpha1.TaskCounts) string {
+	return fmt.Sprintf("%d of %d pending, %d running, %d succeeded, %d soft-failed, %d failed", c.PendingTasks, c.TotalTasks, c.RunningTasks, c.SucceededTasks, c.SoftFailedTasks, c.FailedTasks)
+}
+
+func newArrayStory(t *testing.T) *story {
+	s := newStory(t, "batch", 1, "t")
+	s.w.Group.Spec.Array = &v1alpha1.Array{Size: 10, RangeSize: 4}
+	return s
 }
 
 func command(task int, c string) func(*v1alpha1.TaskGroupSpec) {
@@ -252,6 +284,30 @@ func TestPlan_Stories(t *testing.T) {
 				s.changeSpec("command v2 while the job pauses", command(0, "v2"))
 				s.w.Job.Status.State = string(lifecycle.JobRunning)
 				s.passTime(time.Second)
+			},
+		},
+		"an-array-with-failures": {
+			newArrayStory,
+			func(s *story) {
+				s.startGroup()
+				s.reportIndexes(0, lifecycle.TaskRunning, "0-1", "2")
+				s.reportIndexes(0, lifecycle.TaskCompleted, "0-1,3", "2")
+				s.endTask("j-g-index-2-t", lifecycle.TaskCompleted)
+				s.reportIndexes(1, lifecycle.TaskCompleted, "4-7", "")
+				s.reportIndexes(2, lifecycle.TaskCompleted, "", "8-9")
+				s.endTask("j-g-index-8-t", lifecycle.TaskCompleted)
+				s.endTask("j-g-index-9-t", lifecycle.TaskFailed)
+			},
+		},
+		"an-array-with-a-changed-definition": {
+			newArrayStory,
+			func(s *story) {
+				s.startGroup()
+				s.reportIndexes(0, lifecycle.TaskCompleted, "0-3", "")
+				s.reportIndexes(1, lifecycle.TaskRunning, "4", "5")
+				s.changeSpec("command v2", command(0, "v2"))
+				s.passTime(minHealthyTime)
+				s.passTime(minHealthyTime)
 			},
 		},
 		"robots-come-and-go": {

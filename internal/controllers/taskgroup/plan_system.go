@@ -24,7 +24,7 @@ func (p *plan) divideMembers() {
 // robot in replicaByRobot, so it must be called in the order of Members.
 func (p *plan) isWanted(m Member) bool {
 	if !p.isSystem() {
-		return m.Index < p.replicaCount()
+		return m.IsIndex || m.Index < p.replicaCount()
 	}
 	if _, matches := p.Fleet[m.Robot]; !matches {
 		return false

@@ -117,7 +117,7 @@ func TestPlan(t *testing.T) {
 			in: newInput(20, withTasks(lifecycle.TaskFailed, 2), inJob(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
 		{name: "a canceled job cancels a group without tasks", in: newInput(5, inJob(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
 		{name: "a task too large for a message fails the group and is not created",
-			in: newInput(5, func(w *Input) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
+			in: newInput(5, func(w *Input) { w.Defect = Defect{apiconv.ReasonTaskTooLarge, "too large"} }), wantState: "failed", withdraw: true},
 		{name: "a group that has ended is left alone", in: newInput(2, func(w *Input) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
 		{name: "a group that ended just before one of its tasks was requeued is reopened",
 			in: newInput(2, withTasks(completed, 1), withTasks(pending, 1), inState("completed"), ended), wantState: "running"},
@@ -231,7 +231,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 	for _, t := range tasks {
 		s.made[t.Name]++
 		s.creating[t.Name] = true
-		s.tally.withGroup("g", func(m *groupTasks) { m.recordCreate(t.Name, replicaIndex(t), t.Spec.TargetRobot != "") })
+		s.tally.withGroup("g", func(m *groupTasks) { m.recordCreate(t) })
 		s.live = append(s.live, t)
 		s.events = append(s.events, t.DeepCopy())
 		if len(s.live) > cfg.Window {
@@ -268,7 +268,7 @@ func TestGroupCounts_DeletedTaskLeavesGap(t *testing.T) {
 	ta.withGroup("g", func(m *groupTasks) {
 		for i := range 3 {
 			task := w.newTaskBuilder().buildTask("j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
-			m.recordCreate(task.Name, i, false)
+			m.recordCreate(task)
 			m.recordTask(noon, task)
 		}
 		m.removeRecord("j-g-1-t")
@@ -455,7 +455,7 @@ func TestPlan_BlocksAtExactCount(t *testing.T) {
 
 // The job controller distinguishes this failure from too many failed tasks by its reason.
 func TestPlan_TooLargeTaskHasItsOwnReason(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), newInput(5, func(w *Input) { w.TooLarge = "task t is too large" }))
+	got := Plan(noon, Config{}.WithDefaults(), newInput(5, func(w *Input) { w.Defect = Defect{apiconv.ReasonTaskTooLarge, "task t is too large"} }))
 	c := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionFailed)
 	if c == nil || c.Reason != apiconv.ReasonTaskTooLarge || c.Message != "task t is too large" {
 		t.Errorf("condition Failed is %+v", c)

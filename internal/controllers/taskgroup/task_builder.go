@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
@@ -35,15 +36,35 @@ func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bo
 		}
 		for n, def := range r.Tasks {
 			d.Tasks[n] = apiconv.TaskFrom(g.Namespace, taskName(g, r.Index, def.Name, taken), def, extra[def.Name], g.Spec.EphemeralDisk)
+			d.Tasks[n].Array = g.Spec.Array != nil
 		}
 		out[i] = d
 	}
 	return out
 }
 
+// indexTaskName returns the name of the Task of a single index of an array. If the name is in taken, a
+// hash is added to it.
+func indexTaskName(g *v1alpha1.TaskGroup, index int32, def string, taken map[string]bool) string {
+	if name := array.IndexTaskName(g.Name, index, def); !taken[name] {
+		return name
+	}
+	return array.UniqueIndexTaskName(string(g.UID), g.Name, index, def)
+}
+
+// renameTask returns the name of a Task that buildTask or buildIndexTask returned, without those in
+// taken.
+func renameTask(g *v1alpha1.TaskGroup, t *v1alpha1.Task, taken map[string]bool) string {
+	if i, ok := t.ArrayIndex(); ok {
+		return indexTaskName(g, i, t.Spec.Name, taken)
+	}
+	return taskName(g, replicaIndex(t), t.Spec.Name, taken)
+}
+
 // taskBuilder creates the Tasks of one group.
 type taskBuilder struct {
 	group         *v1alpha1.TaskGroup
+	ranges        *array.Ranges     // of the group's array; nil without one
 	jobType       string            // type of the job; "" means batch
 	revisions     map[string]string // by task
 	heldResources map[string]*v1alpha1.Resources
@@ -60,6 +81,10 @@ func (w *Input) newTaskBuilder() taskBuilder {
 	}
 	if w.Job != nil && w.Job.Spec.Disconnect != nil {
 		m.disconnect = *w.Job.Spec.Disconnect
+	}
+	if a := w.Group.Spec.Array; a != nil {
+		ranges := array.Divide(a)
+		m.ranges = &ranges
 	}
 	return m
 }
@@ -131,11 +156,42 @@ func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinit
 			DispatchTimeout:  m.dispatchTimeout(),
 		},
 	}
+	if m.ranges != nil && index < m.ranges.Count() {
+		t.Spec.Array = m.ranges.Range(index)
+	}
 	m.applyDefinition(t, def)
 	if robot.Offer != nil && robot.LegacyAgent {
 		t.Finalizers = []string{v1alpha1.FinalizerRobotNotified}
 	}
 	return t
+}
+
+// buildIndexTask returns a new Task of a single index of the array. Its replica index is beyond those of
+// the ranges, because it shares its robot with none of them. If failure is not nil, it counts as the
+// Task's first attempt.
+func (m taskBuilder) buildIndexTask(name string, index int32, failure *v1alpha1.IndexFailure) *v1alpha1.Task {
+	t := m.buildTask(name, m.ranges.Count()+int(index), &m.group.Spec.Tasks[0], placement.Robot{})
+	t.Labels[v1alpha1.LabelArrayIndex] = strconv.Itoa(int(index))
+	t.Spec.Array = m.ranges.Index(index)
+	t.Spec.Array.Failure = failure
+	return t
+}
+
+// describeFailure returns how an index failed in its range. The range describes only some of its
+// failures; of others the exit code is not known, and the robot only if there was no other.
+func describeFailure(t *v1alpha1.Task, index int32) *v1alpha1.IndexFailure {
+	if s := t.Status.Array; s != nil {
+		for i := range s.Failures {
+			if s.Failures[i].Index == index {
+				return s.Failures[i].DeepCopy()
+			}
+		}
+	}
+	f := &v1alpha1.IndexFailure{Index: index}
+	if len(t.Status.Attempts) == 1 {
+		f.Robot, f.RobotNamespace = t.Status.Attempts[0].Robot, t.Status.Attempts[0].RobotNamespace
+	}
+	return f
 }
 
 // dispatchTimeout returns the dispatch timeout of the job, or nil if it is the default.

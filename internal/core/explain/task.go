@@ -84,6 +84,7 @@ func (v *view) explain() *Explanation {
 	}
 	a.addFact("job", v.jobText())
 	a.addFact("robot", v.robotText())
+	a.addFact("indexes", v.indexesText())
 	a.addFact("init tasks", v.initText())
 	a.addFact("secrets", v.secretsText())
 	a.addFact("lost attempt", v.lostAttemptText())

@@ -72,9 +72,12 @@ const (
 	// TaskStopped (manager, server): a task that was being stopped has ended on its robot, or the
 	// wait for that is over.
 	TaskStopped TaskSignal = "stopped"
-	// TaskNotNeeded (manager): a daemon is no longer needed, because the other tasks of its
-	// replica have ended.
+	// TaskNotNeeded (manager): nothing is left to run. A daemon is no longer needed, because the other
+	// tasks of its replica have ended, or all indexes of a range have.
 	TaskNotNeeded TaskSignal = "not-needed"
+	// TaskIndexFailed (manager): the index of an array that the task runs failed in its range, which
+	// counts as the first attempt.
+	TaskIndexFailed TaskSignal = "index-failed"
 	// TaskRequeue (manager): the user requeues the task, or its replica needs an ended task
 	// again.
 	TaskRequeue TaskSignal = "requeue"
@@ -83,17 +86,18 @@ const (
 // TaskSignals lists every signal of a task.
 var TaskSignals = []TaskSignal{
 	TaskBind, TaskStarted, TaskSucceeded, TaskAttemptFailed, TaskLost, TaskTimedOut, TaskRestart,
-	TaskReschedule, TaskInterrupted, TaskRestore, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskNotNeeded, TaskRequeue,
+	TaskReschedule, TaskInterrupted, TaskRestore, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskNotNeeded, TaskIndexFailed, TaskRequeue,
 }
 
 var taskTable = table[TaskState, TaskSignal]{
 	TaskPending: {
-		TaskBind:      TaskDispatching,
-		TaskRestore:   TaskDispatching,
-		TaskPause:     TaskPaused,
-		TaskCancel:    TaskCanceled,
-		TaskGiveUp:    TaskFailed,
-		TaskNotNeeded: TaskCompleted,
+		TaskBind:        TaskDispatching,
+		TaskRestore:     TaskDispatching,
+		TaskPause:       TaskPaused,
+		TaskCancel:      TaskCanceled,
+		TaskGiveUp:      TaskFailed,
+		TaskNotNeeded:   TaskCompleted,
+		TaskIndexFailed: TaskExited,
 	},
 	TaskDispatching: {
 		TaskStarted:       TaskRunning,

@@ -13,6 +13,7 @@ var edges = []struct {
 	to   TaskState
 }{
 	{TaskPending, TaskNotNeeded, TaskCompleted},
+	{TaskPending, TaskIndexFailed, TaskExited},
 	{TaskPending, TaskBind, TaskDispatching},
 	{TaskPending, TaskPause, TaskPaused},
 	{TaskPending, TaskCancel, TaskCanceled},

@@ -36,6 +36,9 @@ func ruleChecks(rules *Rules, required capabilities) []Check {
 	if required.secrets {
 		checks = append(checks, checkSecretEnv)
 	}
+	if required.arrays {
+		checks = append(checks, checkArrays)
+	}
 	if rules != nil && rules.SelfStop {
 		checks = append(checks, checkSelfStop)
 	}
@@ -165,6 +168,14 @@ func checkSecretEnv(r *Robot) Rejection {
 		return Rejection{}
 	}
 	return Rejection{Check: CheckSecretEnv}
+}
+
+// checkArrays rejects agents that would run the task once, without an index.
+func checkArrays(r *Robot) Rejection {
+	if r.RunsArrays && !r.LegacyAgent {
+		return Rejection{}
+	}
+	return Rejection{Check: CheckArrays}
 }
 
 func blockedCheck(blocked []string) Check {

@@ -90,7 +90,7 @@ type cachedResult struct{ version, rejection uint32 }
 
 // kindOf returns the kind for rules and required capabilities.
 func (p *Planner) kindOf(rules *Rules, required capabilities) *kind {
-	key := rules.cacheKey() + required.drivers + ";" + required.isolation + ";" + strconv.FormatBool(required.secrets)
+	key := rules.cacheKey() + required.drivers + ";" + required.isolation + ";" + strconv.FormatBool(required.secrets) + ";" + strconv.FormatBool(required.arrays)
 	k := p.kinds[key]
 	if k == nil {
 		k = &kind{checks: append(slices.Clone(availabilityChecks), ruleChecks(rules, required)...), rejections: []Rejection{{}}}

@@ -33,6 +33,7 @@ const (
 	CheckDriver           CheckName = "Driver"
 	CheckIsolation        CheckName = "Isolation"
 	CheckSecretEnv        CheckName = "SecretEnv"
+	CheckArrays           CheckName = "Arrays"
 	CheckSelfStop         CheckName = "SelfStop"
 	CheckBlockedRobots    CheckName = "BlockedRobots"
 	CheckPolicy           CheckName = "Policy"
@@ -70,6 +71,7 @@ var rejectionTexts = map[CheckName]string{
 	CheckDriver:           "driver {want} is not offered (has {got})",
 	CheckIsolation:        "isolation {want} missing",
 	CheckSecretEnv:        "its agent does not support secretEnv",
+	CheckArrays:           "its agent does not run arrays",
 	CheckSelfStop:         "its agent cannot stop a task by itself",
 	CheckBlockedRobots:    "blocked for the task group",
 	CheckPolicy:           "its policy does not allow {want} ({got})",

@@ -32,6 +32,7 @@ func isolates(kinds ...string) func(*Robot) {
 }
 func insists(kinds string) func(*Demand)    { return func(d *Demand) { d.Tasks[0].Isolation = kinds } }
 func secret(d *Demand)                      { d.Tasks[0].Secrets = true }
+func ofArray(d *Demand)                     { d.Tasks[0].Array = true }
 func wants(r Room) func(*Demand)            { return func(d *Demand) { d.Tasks[0].Needs = r } }
 func prefers(w Preferences) func(*Demand)   { return func(d *Demand) { d.Preferences = &w } }
 func failed(robots ...string) func(*Demand) { return func(d *Demand) { d.Failed = robots } }
@@ -81,6 +82,15 @@ func TestRules(t *testing.T) {
 			wantRejected: map[string]string{
 				"t": "0 of 1 robots: 1: its agent does not support secretEnv", "v": "0 of 1 robots: 1: its agent does not support secretEnv",
 			},
+		},
+		{
+			name: "only an agent that runs arrays gets a task of one",
+			inRobots: []Robot{
+				robot("a"), robot("b", func(r *Robot) { r.LegacyAgent, r.RunsArrays = true, true }), robot("c", func(r *Robot) { r.RunsArrays = true }),
+			},
+			inDemands:    []Demand{one("t", ofArray), one("u", ofArray, failed("c"))},
+			wantRobots:   map[string]string{"t": "c"},
+			wantRejected: map[string]string{"u": "0 of 3 robots: 2: its agent does not run arrays; 1: the task failed on it"},
 		},
 		{
 			name:     "required isolation must be in force",

@@ -46,6 +46,8 @@ type Offer struct {
 	Drivers []string
 	// LegacyAgent is set if the robot's agent speaks protocol v1.
 	LegacyAgent bool
+	// RunsArrays is set if the robot's agent runs tasks of arrays.
+	RunsArrays bool
 	// Policy is the robot's own. If nil, it allows everything.
 	Policy   *Policy
 	Capacity Room
@@ -53,7 +55,7 @@ type Offer struct {
 
 // Equal reports whether both offers are equal for placement.
 func (o *Offer) Equal(b *Offer) bool {
-	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Impairment == b.Impairment && o.LegacyAgent == b.LegacyAgent &&
+	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Impairment == b.Impairment && o.LegacyAgent == b.LegacyAgent && o.RunsArrays == b.RunsArrays &&
 		o.Policy.Equal(b.Policy) && o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 
@@ -65,6 +67,8 @@ type Task struct {
 	Isolation string
 	// Secrets is set if the task has values of Secrets in its environment.
 	Secrets bool
+	// Array is set if the task runs indexes of an array.
+	Array bool
 	// Subject is what the policies of robots evaluate of the task, as the Key of a policy.Subject.
 	Subject string
 	// Needs is the room that the task takes beside its slot.
@@ -185,26 +189,26 @@ func (d *Demand) needsOn(robot string) Room {
 // capabilities are requirements of tasks on a robot beside the rules of their job.
 type capabilities struct {
 	drivers, isolation string // names, sorted, without duplicates, separated by commas
-	secrets            bool
+	secrets, arrays    bool
 }
 
 // requiredCapabilities returns the capabilities that any of the tasks requires.
 func (d *Demand) requiredCapabilities() capabilities {
 	if len(d.Tasks) == 1 {
-		return capabilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets}
+		return capabilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets, d.Tasks[0].Array}
 	}
 	var drivers, isolation []string
-	secrets := false
+	secrets, arrays := false, false
 	for i := range d.Tasks {
 		drivers = append(drivers, d.Tasks[i].Driver)
-		secrets = secrets || d.Tasks[i].Secrets
+		secrets, arrays = secrets || d.Tasks[i].Secrets, arrays || d.Tasks[i].Array
 		if kinds := d.Tasks[i].Isolation; kinds != "" {
 			isolation = append(isolation, strings.Split(kinds, ",")...)
 		}
 	}
 	slices.Sort(drivers)
 	slices.Sort(isolation)
-	return capabilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
+	return capabilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets, arrays}
 }
 
 // subjects returns what policies evaluate of the demand. It is equal for demands that every policy

@@ -60,6 +60,12 @@ func RequeuesWholeJob(r *v1alpha1.RequeueStatus) bool {
 // same robots again at once.
 func ClearsFailures(r *v1alpha1.RequeueStatus) bool { return len(r.Tasks) == 0 }
 
+// ClearsEnds reports whether the ranges of an array that a requeue includes forget which of their indexes
+// have succeeded. Otherwise they keep it, as tasks that completed stay completed.
+func ClearsEnds(r *v1alpha1.RequeueStatus) bool {
+	return len(r.Tasks) > 0 || r.Scope != v1alpha1.RequeueFailed && lifecycle.JobState(r.FromState) == lifecycle.JobCompleted
+}
+
 // ShouldRequeue reports whether a requeue applies to a task in this state
 // (docs/reference/kinds/job.md). While a job is requeueing, none of its tasks starts, so a
 // requeued task does not match again.

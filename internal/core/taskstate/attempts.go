@@ -24,6 +24,13 @@ func OtherOpenAttempts(t *v1alpha1.Task) (open []*v1alpha1.TaskAttempt) {
 	return open
 }
 
+// AwaitsIndexFailure reports whether the Task runs an index of an array whose failure in its range was
+// not recorded as the first attempt yet.
+func AwaitsIndexFailure(t *v1alpha1.Task) bool {
+	a := t.Spec.Array
+	return a != nil && a.Index != nil && a.Failure != nil && t.Status.Attempt == 0 && len(t.Status.Attempts) == 0
+}
+
 // CanBeRestored reports whether an attempt may become the current one again: it is the
 // lost attempt of a task that has not ended.
 func CanBeRestored(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) bool {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
@@ -38,7 +39,7 @@ func handleJob(_ context.Context, r admission.Request) admission.Response {
 
 func validateJobRequest(r admission.Request, object, old client.Object, spec, had *robotv1.JobSpec, validate func(*robotv1.JobSpec) error) admission.Response {
 	isEqual := func() bool {
-		return equality.Semantic.DeepEqual(spec.TaskGroups, had.TaskGroups) && equality.Semantic.DeepEqual(spec.Meta, had.Meta) &&
+		return spec.Type == had.Type && equality.Semantic.DeepEqual(spec.TaskGroups, had.TaskGroups) && equality.Semantic.DeepEqual(spec.Meta, had.Meta) &&
 			equality.Semantic.DeepEqual(spec.RobotSelector, had.RobotSelector) && slices.Equal(spec.Datacenters, had.Datacenters)
 	}
 	return validateRequest(r, object, old, isEqual, func() error { return validate(spec) })
@@ -73,13 +74,26 @@ func validateJobSpec(spec *robotv1.JobSpec, metaOf func(*robotv1.TaskGroupDefini
 	for i := range spec.TaskGroups {
 		g := &spec.TaskGroups[i]
 		path := fmt.Sprintf("spec.taskGroups[%s].", g.Name)
-		errs = append(errs, checkConstraints(path, g.Constraints), checkPlacement(path, g.Placement))
+		errs = append(errs, checkConstraints(path, g.Constraints), checkPlacement(path, g.Placement), checkArray(path, spec.Type, &g.TaskGroupTemplate))
 		meta := metaOf(g)
 		for _, d := range g.TaskDefinitions() {
 			errs = append(errs, checkDefinition(fmt.Sprintf("%stasks[%s].", path, d.Name), d, meta))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkArray returns what of a group with an array is not possible.
+func checkArray(path, jobType string, g *robotv1.TaskGroupTemplate) error {
+	if err := array.Check(path, jobType, g); err != nil {
+		return err
+	}
+	for _, d := range g.Tasks { // its size without the items is checked with the task
+		if why := apiconv.DescribeOversize(&robotv1.TaskSpec{TaskDefinition: d, Array: array.LargestRange(g.Array)}); g.Array != nil && why != "" {
+			return fmt.Errorf("%sarray.items: %s, or set a lower rangeSize", path, why)
+		}
+	}
+	return nil
 }
 
 // checkConstraints returns which constraints no robot can satisfy.

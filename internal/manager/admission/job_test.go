@@ -45,6 +45,9 @@ var badTasks = []struct{ name, fields, want string }{
 	{"two ports of one name", `resources: {networks: [{ports: [{name: http-api}], reservedPorts: [{label: HTTP_API, value: 80}]}]}`, `resources.networks: two ports are named "http-api"`},
 }
 
+// longItem is an item of an array that takes six times as many bytes in a message.
+var longItem = `"` + strings.Repeat(`\u0001`, 12000) + `"`
+
 // jobWith returns a Job with fields of its only task, of its group, and of its spec.
 func jobWith(t *testing.T, task, group, spec string) *robotv1.JobSpec {
 	t.Helper()
@@ -89,6 +92,9 @@ func TestValidate_RefusesJobsThatNoRobotCanMatch(t *testing.T) {
 		{"a pattern that does not compile", `constraints: [{lTarget: "${attr.os}", operand: regexp, rTarget: "("}],`, "", `^spec.taskGroups\[a\].constraints\[0\]: .*rTarget is not a pattern of RE2: missing closing \)`},
 		{"a label with a space", `constraints: [{lTarget: "${robot.labels.a b}", operand: "=", rTarget: x}],`, "", `no robot can have a label "a b"`},
 		{"the value of a label with a space", `constraints: [{lTarget: "${robot.labels.a}", operand: "=", rTarget: "x y"}],`, "", `no label can have the value "x y"`},
+		{"an array of a service", "array: {size: 3},", "type: service", `^spec.taskGroups\[a\].array: each index must end`},
+		{"indexes that are none", "array: {indexes: 5-3},", "", `^spec.taskGroups\[a\].array.indexes: "5-3": the range ends before it begins`},
+		{"items that no message can hold", "array: {rangeSize: 3, items: [" + longItem + ", " + longItem + ", " + longItem + "]},", "", `^spec.taskGroups\[a\].array.items: task t is too large .*, or set a lower rangeSize`},
 		{"two texts", `constraints: [{lTarget: linux, operand: "=", rTarget: darwin}],`, "", `compares two texts, and holds on no robot`},
 		{"a range that is none", `constraints: [{lTarget: "${robot.attr.kernel}", operand: version, rTarget: new}],`, "", `"new" is not a version`},
 	} {

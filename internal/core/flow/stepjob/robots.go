@@ -49,6 +49,9 @@ func checkAddedGroups(t *robotv1.JobTemplate, step *flowv1.Flow, spec *robotv1.J
 func expandRobots(spec *robotv1.JobSpec, e expander) error {
 	for i := range spec.TaskGroups {
 		g := &spec.TaskGroups[i]
+		if err := expandItems(g, e); err != nil {
+			return err
+		}
 		for _, d := range g.TaskDefinitions() {
 			if err := expandDefinition(fmt.Sprintf("taskGroups[%s].tasks[%s].", g.Name, d.Name), d, e); err != nil {
 				return err
@@ -56,6 +59,15 @@ func expandRobots(spec *robotv1.JobSpec, e expander) error {
 		}
 	}
 	return nil
+}
+
+// expandItems replaces the references in the items of an array. The agent expands nothing in them.
+func expandItems(g *robotv1.TaskGroupDefinition, e expander) error {
+	if g.Array == nil {
+		return nil
+	}
+	asIs := expander{lookup: e.lookup, literal: keepLiteral}
+	return asIs.expandAll(fmt.Sprintf("taskGroups[%s].array.items", g.Name), g.Array.Items)
 }
 
 func expandDefinition(path string, d *robotv1.TaskDefinition, e expander) error {

@@ -45,7 +45,9 @@ func requiredIsolation(def *v1alpha1.TaskDefinition) string {
 
 // TaskOf returns what a Task needs.
 func TaskOf(t *v1alpha1.Task) placement.Task {
-	return TaskFrom(t.Namespace, t.Name, &t.Spec.TaskDefinition, t.Spec.ExtraResources, t.Spec.EphemeralDisk)
+	out := TaskFrom(t.Namespace, t.Name, &t.Spec.TaskDefinition, t.Spec.ExtraResources, t.Spec.EphemeralDisk)
+	out.Array = t.Spec.Array != nil
+	return out
 }
 
 func roomFor(r *v1alpha1.Resources) placement.Room {
@@ -76,6 +78,7 @@ func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 		Labels:        robotattr.TaskVisibleLabels(r),
 		Attrs:         robotattr.Attributes(r),
 		LegacyAgent:   HasLegacyAgent(r),
+		RunsArrays:    r.Status.Agent != nil && r.Status.Agent.RunsArrays,
 		Policy:        policyFrom(r.Status.Policy),
 		Capacity:      robotCapacity(r),
 	}

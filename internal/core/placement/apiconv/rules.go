@@ -2,6 +2,7 @@ package apiconv
 
 import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
@@ -69,9 +70,12 @@ func GangSize(g *v1alpha1.TaskGroup) int {
 	return ReplicaCount(g)
 }
 
-// ReplicaCount returns the number of replicas that the group requests. Groups of system jobs have
-// one replica for each robot instead.
+// ReplicaCount returns the number of replicas that the group requests: those of an array are its ranges.
+// Groups of system jobs have one replica for each robot instead.
 func ReplicaCount(g *v1alpha1.TaskGroup) int {
+	if g.Spec.Array != nil {
+		return array.Divide(g.Spec.Array).Count()
+	}
 	if g.Spec.Count == nil {
 		return 1
 	}

@@ -24,5 +24,8 @@ func DescribeOversize(spec *v1alpha1.TaskSpec) string {
 		spec.Name, (len(b)+1023)>>10, MaxMessage>>10)
 }
 
+// ReasonArrayInvalid is the reason of a task group whose array, or what it has beside it, is not possible.
+const ReasonArrayInvalid = "ArrayInvalid"
+
 // ReasonTaskTooLarge is the reason of a task that does not fit into a message.
 const ReasonTaskTooLarge = "TaskTooLarge"
