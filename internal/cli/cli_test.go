@@ -357,7 +357,7 @@ func TestCommands_RejectInvalidInput(t *testing.T) {
 		{"robot requeue of the failed of no job", []string{"robot", "requeue", "--failed", "r1"}, "robot requeue: --failed and --job must be used together"},
 		{"robot requeue of what runs of one job", []string{"robot", "requeue", "--job", "demo", "r1"}, "robot requeue: --failed and --job must be used together"},
 		{"robot requeue of the failed of a robot", []string{"robot", "requeue", "--failed", "--job", "robot/r1", "r1"}, `"robot/r1" does not name a job`},
-		{"why without a task", []string{"why"}, "why: accepts 1 arg(s), received 0; see k8s4r why --help"},
+		{"why without a task", []string{"why"}, "why: a task, or an index with --job and --index, is required"},
 		{"why of a robot", []string{"why", "robot/r1"}, `"robot/r1" does not name a task`},
 		{"why as a name", []string{"why", "x", "-o", "name"}, "--output=name: must be json, yaml"},
 		{"status with an argument", []string{"status", "now"}, "status: unknown command"},

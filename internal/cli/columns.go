@@ -14,6 +14,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 )
 
 // columns are the columns of a kind after the name.
@@ -34,7 +35,7 @@ var columnsOf = map[string]columns{
 	},
 	taskKind.resourceName(): {
 		header:     []string{"JOB", "ROBOT", "DRIVER", "STATE", "EXITCODE", "RESTARTS", "AGE"},
-		wideHeader: []string{"ATTEMPT", "REASON"},
+		wideHeader: []string{"ATTEMPT", "REASON", "INDEXES"},
 		cells:      taskCells,
 	},
 	robotKind.resourceName(): {
@@ -87,8 +88,24 @@ func taskCells(o client.Object, now time.Time) (cells, wide []string) {
 	t := o.(*robotv1.Task)
 	s := t.Status
 	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(s.RestartCount), ageText(t, now)},
-		[]string{formatCount(s.Attempt), orDash(s.Reason)}
+		[]string{formatCount(s.Attempt), orDash(s.Reason), indexesText(t)}
 }
+
+// indexesText returns the index that a task runs, or its indexes and how many of them have ended.
+func indexesText(t *robotv1.Task) string {
+	switch a := t.Spec.Array; {
+	case a == nil:
+		return "-"
+	case a.Index != nil:
+		return formatCount(*a.Index)
+	default:
+		p := array.CountIndexes(t)
+		return fmt.Sprintf("%s (%d/%d)", shortenText(a.Indexes, maxIndexesText), p.Succeeded+p.Failed, p.Total)
+	}
+}
+
+// maxIndexesText bounds the set that a table shows.
+const maxIndexesText = 24
 
 func robotCells(o client.Object, now time.Time) (cells, wide []string) {
 	r := o.(*robotv1.Robot)

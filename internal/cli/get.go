@@ -23,6 +23,8 @@ type getOptions struct {
 	output        string
 	selector      string
 	allNamespaces bool
+	job           string
+	index         indexSelector
 
 	kinds  []kind
 	names  []string
@@ -37,10 +39,14 @@ func getCommand(d *deps) *cobra.Command {
 		Long: `Lists objects, or displays the named ones. TYPE is one of
   ` + strings.Join(getTypes, ", ") + `.
 Without a type, it lists all types but Pods. A named Job is displayed as a tree:
-the Job, its task groups, and each task with its robot and exit code. A unique
-prefix of a name is accepted.`,
+the Job, its task groups, and each task with its robot and exit code. The ranges of
+an array are summarized unless the output is wide. A unique prefix of a name is
+accepted.
+
+With --job and --index it displays indexes of an array as tasks. An index without a
+Task of its own is displayed with what its range knows; no such object exists.`,
 		Example: "  " + d.program + " get\n  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide\n  " +
-			d.program + " get flows -A\n  " + d.program + " get pods -l ray.io/cluster=demo",
+			d.program + " get tasks --job demo --index 17\n  " + d.program + " get flows -A\n  " + d.program + " get pods -l ray.io/cluster=demo",
 		ValidArgsFunction: d.completeGet(&o.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args); err != nil {
@@ -53,8 +59,11 @@ prefix of a name is accepted.`,
 	f.StringVarP(&o.output, "output", "o", "", "output format: json, yaml, wide or name; defaults to a table")
 	f.StringVarP(&o.selector, "selector", "l", "", "label selector, such as job=demo")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list objects in all namespaces")
+	f.StringVar(&o.job, "job", "", "list only the tasks of this Job")
+	o.index.addFlags(f, "indexes of an array to display, such as 17 or 10-19; requires --job")
 	o.conn.addFlags(f)
 	completeFlag(cmd, "output", outputJSON, outputYAML, outputWide, outputName)
+	completeWith(cmd, "job", d.completeNames(&o.conn, jobKind, anyNumber))
 	return cmd
 }
 
@@ -85,7 +94,26 @@ func (o *getOptions) parseArgs(args []string) error {
 	if len(o.names) > 0 && (o.allNamespaces || o.selector != "") {
 		return usagef("get: names cannot be combined with --all-namespaces or --selector")
 	}
-	return nil
+	return o.parseJob()
+}
+
+// maxIndexes bounds the indexes that one command displays.
+const maxIndexes = 1000
+
+// parseJob validates --job and --index.
+func (o *getOptions) parseJob() (err error) {
+	switch {
+	case o.job != "" && (len(o.kinds) > 1 || !o.kinds[0].isSame(taskKind)):
+		return usagef("--job: only tasks can be listed by their Job")
+	case o.job != "" && (len(o.names) > 0 || o.allNamespaces || o.selector != ""):
+		return usagef("--job: cannot be combined with names, --all-namespaces or --selector")
+	case o.index.isSet() && o.job == "":
+		return usagef("--index: requires --job")
+	}
+	if o.job, err = jobKind.bareName(o.job); err != nil {
+		return err
+	}
+	return o.index.parse(maxIndexes)
 }
 
 func parseSelector(text string) (labels.Selector, error) {
@@ -125,7 +153,7 @@ func (o *getOptions) runGet(ctx context.Context, d *deps, c *cluster) error {
 
 func (o *getOptions) printSets(ctx context.Context, d *deps, c *cluster, sets []objectSet) error {
 	switch {
-	case o.output == outputName || len(o.names) != 1 && o.isStructured():
+	case o.output == outputName || o.isStructured() && !o.hasOneObject(sets):
 		return writeList(d.Out, o.output, sets)
 	case o.isStructured():
 		return writeObject(d.Out, o.output, sets[0].kind, sets[0].objects[0])
@@ -134,6 +162,11 @@ func (o *getOptions) printSets(ctx context.Context, d *deps, c *cluster, sets []
 	}
 	o.printTables(d, c, sets)
 	return nil
+}
+
+// hasOneObject reports whether the user asked for one object, not for a list.
+func (o *getOptions) hasOneObject(sets []objectSet) bool {
+	return (len(o.names) == 1 || o.index.indexes.Len() == 1) && len(sets[0].objects) == 1
 }
 
 func (o *getOptions) isStructured() bool { return o.output == outputJSON || o.output == outputYAML }
@@ -147,6 +180,13 @@ func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, err
 			return nil, err
 		}
 		return []objectSet{{o.kinds[0], objects}}, nil
+	}
+	if o.job != "" {
+		objects, err := o.readTasksOfJob(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return []objectSet{{taskKind, objects}}, nil
 	}
 	opts := []client.ListOption{client.MatchingLabelsSelector{Selector: o.labels}}
 	if !o.allNamespaces {
@@ -167,6 +207,25 @@ func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, err
 		}
 	}
 	return sets, errors.Join(errs...)
+}
+
+// readTasksOfJob returns the tasks of a Job, or the selected indexes of its array.
+func (o *getOptions) readTasksOfJob(ctx context.Context, c *cluster) ([]client.Object, error) {
+	found, err := resolveName(ctx, c, jobKind, o.job)
+	if err != nil {
+		return nil, err
+	}
+	job := found.(*robotv1.Job)
+	if o.index.isSet() {
+		views, err := o.index.findIndexes(ctx, c, job)
+		return renderIndexes(job, views), err
+	}
+	tasks, err := listTasks(ctx, c, job)
+	objects := make([]client.Object, len(tasks))
+	for i, t := range tasks {
+		objects[i] = t
+	}
+	return objects, err
 }
 
 func (o *getOptions) readNamed(ctx context.Context, c *cluster) ([]client.Object, error) {

@@ -18,6 +18,7 @@ type logsOptions struct {
 	conn    connection
 	task    string
 	job     string
+	index   indexSelector
 	since   string
 	server  string
 	attempt int32
@@ -37,10 +38,11 @@ func logsCommand(d *deps) *cobra.Command {
 		Short: "Print the logs of a task or of all tasks of a Job",
 		Long: `Prints the log of a task's last attempt, or the logs of all tasks of a Job with the
 task's name before each line. With --follow it continues with new output and later
-attempts until the task has ended. Messages of the agent and the server, such as
+attempts until the task has ended. With --index it prints the log of one index of an
+array: that of its own task, or what it has written in its range. Messages of the agent and the server, such as
 changes of state, are printed to standard error. On a terminal, escape sequences
 other than colors are removed.`,
-		Example:           "  " + d.program + " logs -f demo-inspect-3-main\n  " + d.program + " logs --job demo -f\n  " + d.program + " logs --since 10m --attempt 1 --timestamps demo-inspect-3-main",
+		Example:           "  " + d.program + " logs -f demo-inspect-3-main\n  " + d.program + " logs --job demo -f\n  " + d.program + " logs --job demo --index 17\n  " + d.program + " logs --since 10m --attempt 1 --timestamps demo-inspect-3-main",
 		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,6 +59,7 @@ other than colors are removed.`,
 
 func (o *logsOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.job, "job", "", "print the logs of all tasks of this Job, instead of one task")
+	o.index.addFlags(f, "print only the log of this index of an array; requires --job")
 	f.BoolVarP(&o.follow, "follow", "f", false, "continue until the task or the Job has ended")
 	f.StringVar(&o.since, "since", "", "print only newer output: a duration such as 10m, or a time such as 2026-11-21T17:00:00Z")
 	f.Int32Var(&o.attempt, "attempt", 0, "attempt of the task; defaults to the last one")
@@ -76,8 +79,13 @@ func (o *logsOptions) parseArgs(args []string, now time.Time) (err error) {
 		return usagef("logs: --job cannot be combined with the task %q", args[0])
 	case o.attempt < 0:
 		return usagef("--attempt=%d: must be 1 or more", o.attempt)
-	case o.attempt > 0 && o.job != "":
-		return usagef("--attempt: cannot be combined with --job")
+	case o.attempt > 0 && o.job != "" && !o.index.isSet():
+		return usagef("--attempt: cannot be combined with --job, except with --index")
+	case o.index.isSet() && o.job == "":
+		return usagef("--index: requires --job")
+	}
+	if err := o.index.parse(1); err != nil {
+		return err
 	}
 	o.query = logquery.Query{Attempt: o.attempt, Follow: o.follow, Tail: max(o.tail, -1), Records: true, Streams: o.selectedStreams()}
 	if o.since != "" {
@@ -108,9 +116,12 @@ func (o *logsOptions) runLogs(ctx context.Context, d *deps, c *cluster) error {
 	ctx, stop := d.interrupt(ctx)
 	defer stop()
 	var err error
-	if o.job != "" {
+	switch {
+	case o.index.isSet():
+		err = o.printIndexLog(ctx, d, c)
+	case o.job != "":
 		err = o.printJobLogs(ctx, d, c)
-	} else {
+	default:
 		err = o.printTaskLog(ctx, d, c)
 	}
 	if ctx.Err() != nil {
@@ -124,7 +135,10 @@ func (o *logsOptions) printTaskLog(ctx context.Context, d *deps, c *cluster) err
 	if err != nil {
 		return err
 	}
-	t := found.(*robotv1.Task)
+	return o.printLogOf(ctx, d, c, found.(*robotv1.Task))
+}
+
+func (o *logsOptions) printLogOf(ctx context.Context, d *deps, c *cluster, t *robotv1.Task) error {
 	if o.follow && t.Status.Attempt == 0 && !lifecycle.TaskState(t.Status.State).IsTerminal() {
 		fmt.Fprintf(d.Err, "%s is %s; its log is printed when it starts (%s shows what it waits for)\n",
 			taskKind.formatRef(t.Name), lifecycle.TaskState(t.Status.State).OrPending(), quoteArg(d.program+" why "+t.Name))

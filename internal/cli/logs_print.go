@@ -91,27 +91,30 @@ func (d *deps) newJobPrinter(stamps bool) *jobPrinter {
 // printerFor returns a function that prints the records of one task. done prints an unfinished
 // line.
 func (p *jobPrinter) printerFor(task string) (print func(record.Record), done func()) {
-	held := map[record.Stream][]byte{}
+	held := map[record.Stream]record.Record{} // unfinished lines, with all of their text
 	print = func(r record.Record) {
-		held[r.Stream] = append(held[r.Stream], r.Text...)
-		if r.Partial && len(held[r.Stream]) < maxHeld {
+		r.Text = append(held[r.Stream].Text, r.Text...)
+		if r.Partial && len(r.Text) < maxHeld {
+			held[r.Stream] = r
 			return
 		}
-		p.printLine(task, r, held[r.Stream])
-		held[r.Stream] = held[r.Stream][:0]
+		p.printLine(task, r)
+		held[r.Stream] = record.Record{Text: r.Text[:0]}
 	}
 	done = func() {
-		for s, text := range held {
-			if len(text) > 0 {
-				p.printLine(task, record.Record{Stream: s}, text)
+		for s, r := range held {
+			if len(r.Text) > 0 {
+				p.printLine(task, record.Record{Stream: s, Index: r.Index, Text: r.Text})
 			}
 		}
 	}
 	return print, done
 }
 
-func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
-	out, stamp := p.out, ""
+// printLine prints a whole line with the name of its task. A line of an index of an array has the
+// index behind the name.
+func (p *jobPrinter) printLine(task string, r record.Record) {
+	out, stamp, text := p.out, "", r.Text
 	if r.Stream == record.Server || r.Stream == record.System {
 		out, stamp, text = p.err, "-- ", []byte(stripControl(string(text)))
 	} else if p.terminal.is {
@@ -119,6 +122,9 @@ func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
 	}
 	if p.stamps && !r.Time.IsZero() {
 		stamp += r.Time.Format(stampLayout) + " "
+	}
+	if r.Index != nil {
+		task = fmt.Sprintf("%s#%d", task, *r.Index)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -139,12 +140,14 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	if err != nil {
 		return err
 	}
+	p, err := readJobParts(ctx, c, job)
+	if err != nil {
+		return err
+	}
+	p.tasks = append(p.tasks, array.ListFailures(job, p.groups, p.tasks)...)
 	b := requeueBatch{job: o.job}
 	errs := forEachName(c, o.names, func(robot string) error {
-		tasks, err := listTaskNames(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && hasFailedOn(robot, t) }, inJob(job)...)
-		if err != nil {
-			return err
-		}
+		tasks := namesOf(p.tasks, func(t *robotv1.Task) bool { return hasFailedOn(robot, t) })
 		if len(tasks) == 0 {
 			return reportRobot(ctx, d, c, robot, "no failed tasks of job "+o.job)
 		}
@@ -189,13 +192,17 @@ func listTaskNames(ctx context.Context, c *cluster, match func(*robotv1.Task) bo
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	return namesOf(objects, func(o client.Object) bool { return match(o.(*robotv1.Task)) }), nil
+}
+
+// namesOf returns the names of the objects that match.
+func namesOf[T client.Object](objects []T, match func(T) bool) (names []string) {
 	for _, o := range objects {
-		if match(o.(*robotv1.Task)) {
+		if match(o) {
 			names = append(names, o.GetName())
 		}
 	}
-	return names, nil
+	return names
 }
 
 // reportRobot prints a result about a robot. It returns an error if the robot does not exist,

@@ -31,6 +31,7 @@ type runOptions struct {
 	conn        connection
 	name        string
 	count       int32
+	array       runArray
 	selector    map[string]string
 	cpu, memory string
 	timeout     time.Duration
@@ -57,13 +58,19 @@ expired, 130 on Ctrl-C. After 124 and 130 the Job continues.
 
 With --logs, which is on if there is one task, it prints what the tasks write to
 standard output, and everything else to standard error. If there are several tasks,
-each line begins with the task's name.`,
+each line begins with the task's name.
+
+With --array or --items it runs the command once for each index or item. A robot gets
+a range of indexes at a time and runs them one after another. An index that fails is
+tried again as a task of its own.`,
 		Example: "  " + d.program + " run --count 3 -- inspect --track 7\n  " +
 			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh\n  " +
-			d.program + " run --count 3 --logs -- hostname",
+			d.program + " run --count 3 --logs -- hostname\n  " +
+			d.program + " run --array 0-999 -- sh -c 'render --frame $K8S4R_TASK_INDEX'\n  " +
+			d.program + " run --items fields.txt -- /opt/survey.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("logs") {
-				o.logs = o.count == 1 && o.waits()
+				o.logs = o.hasOneTask() && o.waits()
 			}
 			if err := o.parseArgs(args, d.suffix); err != nil {
 				return err
@@ -83,6 +90,7 @@ each line begins with the task's name.`,
 func (o *runOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "name", "", "name of the Job; defaults to run-COMMAND-xxxxx")
 	f.Int32Var(&o.count, "count", 1, "number of tasks that run the command, spread over the robots")
+	o.array.addFlags(f)
 	f.StringToStringVar(&o.selector, "selector", nil, "labels of the robots that may run the command, such as site=mine-2")
 	f.StringVar(&o.cpu, "cpu", "", "CPU cores that each task requires, such as 500m or 2")
 	f.StringVar(&o.memory, "memory", "", "memory that each task requires, such as 128Mi")
@@ -109,7 +117,7 @@ func (o *runOptions) parseArgs(args []string, suffix func() string) error {
 		return usagef("run: no command given; put it after the flags, such as run --count 3 -- inspect --fast")
 	}
 	o.command = args
-	err := errors.Join(o.checkName(), o.checkRun(), o.checkNeeds(), o.checkEnv(), o.checkOutput())
+	err := errors.Join(o.checkName(), o.checkRun(), o.array.checkArray(o.count), o.checkNeeds(), o.checkEnv(), o.checkOutput())
 	if err != nil {
 		return &usageError{err: err}
 	}
@@ -174,6 +182,9 @@ func (o *runOptions) checkEnv() error {
 	return nil
 }
 
+// hasOneTask reports whether the command runs once.
+func (o *runOptions) hasOneTask() bool { return o.count == 1 && !o.array.isSet() }
+
 // waits reports whether the command waits for the end of the Job.
 func (o *runOptions) waits() bool { return !o.detach && o.dryRun == "" }
 
@@ -212,7 +223,10 @@ func (o *runOptions) newJob(namespace string) *robotv1.Job {
 		task.Timeout = robotv1.NewDuration(o.timeout)
 	}
 	group := robotv1.TaskGroupDefinition{Name: nameStem(o.command[0])}
-	group.Count, group.Tasks = &o.count, []robotv1.TaskDefinition{task}
+	group.Tasks = []robotv1.TaskDefinition{task}
+	if group.Array = o.array.newArray(); group.Array == nil {
+		group.Count = &o.count
+	}
 	job := &robotv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: namespace},
 		Spec: robotv1.JobSpec{

@@ -40,7 +40,7 @@ func (d *deps) startOutput(ctx context.Context, c *cluster, job *robotv1.Job, o 
 	// The server's messages repeat what the progress shows.
 	options := &logsOptions{follow: true, query: query.Query{Follow: true, Tail: -1, Records: true, Streams: []record.Stream{record.Stdout, record.Stderr, record.System}}}
 	l := &jobLogs{o: options, d: d, c: c, job: job, started: map[string]bool{}, p: d.newJobPrinter(false)}
-	if o.count == 1 {
+	if o.hasOneTask() {
 		l.p = d.newLogPrinter(false)
 	}
 	out := &jobOutput{d: d, job: job.Name, grace: d.outputGrace, ended: make(chan struct{})}

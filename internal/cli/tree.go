@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
@@ -17,18 +20,15 @@ import (
 func (o *getOptions) printTrees(ctx context.Context, d *deps, c *cluster, jobs []client.Object) error {
 	for i, object := range jobs {
 		job := object.(*robotv1.Job)
-		groups, err := listObjects(ctx, c, groupKind, inJob(job)...)
+		p, err := readJobParts(ctx, c, job)
 		if err != nil {
 			return err
 		}
-		tasks, err := listTasks(ctx, c, job)
-		if err != nil {
-			return err
-		}
+		tasks := slices.Concat(p.tasks, array.ListFailures(job, p.groups, p.tasks))
 		if i > 0 {
 			fmt.Fprintln(d.Out)
 		}
-		tree := newTree(job, groupsOf(job, groups), tasks, o.output == outputWide, d.now())
+		tree := newTree(job, p.groups, tasks, o.output == outputWide, d.now())
 		tree.writeTo(d.Out)
 	}
 	return nil
@@ -59,12 +59,45 @@ func newTree(job *robotv1.Job, groups []*robotv1.TaskGroup, tasks []*robotv1.Tas
 		branch, stem := branchPrefixes(i == len(groups)-1)
 		t.addRow(branch+"group/"+g.Spec.GroupName, orDash(g.Status.State), "-", "-", "-", ageText(g, now), countsText(g.Status.TaskCounts))
 		own := byGroup[g.Name]
+		if g.Spec.Array != nil && !wide {
+			own = hideRanges(t, stem, own)
+		}
 		for j, task := range own {
 			leaf, _ := branchPrefixes(j == len(own)-1)
 			t.addRow(taskRow(stem+leaf+"task/"+task.Name, task, wide, now)...)
 		}
 	}
 	return t
+}
+
+// hideRanges adds one row for the ranges of an array. It returns the Tasks of single indexes that
+// have not completed, which get rows of their own.
+func hideRanges(t *table, stem string, tasks []*robotv1.Task) (shown []*robotv1.Task) {
+	ranges, counts := 0, map[lifecycle.TaskState]int{}
+	for _, task := range tasks {
+		state := lifecycle.TaskState(task.Status.State).OrPending()
+		switch {
+		case task.IsRange():
+			ranges++
+			counts[state]++
+		case state != lifecycle.TaskCompleted:
+			shown = append(shown, task)
+		}
+	}
+	branch, _ := branchPrefixes(len(shown) == 0)
+	t.addRow(fmt.Sprintf("%s%s%d ranges", stem, branch, ranges), "-", "-", "-", "-", "-", statesText(counts))
+	return shown
+}
+
+// statesText returns the numbers of tasks by state.
+func statesText(counts map[lifecycle.TaskState]int) string {
+	var parts []string
+	for _, s := range lifecycle.TaskStates {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	return orDash(strings.Join(parts, ", "))
 }
 
 // branchPrefixes returns the lines that lead to a node, and the lines that lead past it to its

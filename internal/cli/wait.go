@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
@@ -239,6 +240,7 @@ func (w *waiter) failedTasks(ctx context.Context) ([]*robotv1.Task, error) {
 		return nil, nil
 	}
 	tasks, err := listTasks(ctx, w.cluster, w.view.job)
+	tasks = append(tasks, array.ListFailures(w.view.job, w.view.groups, tasks)...)
 	return slices.DeleteFunc(tasks, func(t *robotv1.Task) bool {
 		return lifecycle.TaskState(t.Status.State) != lifecycle.TaskFailed
 	}), err

@@ -19,20 +19,22 @@ import (
 type whyOptions struct {
 	conn   connection
 	output string
+	job    string
+	index  indexSelector
 	name   string
 }
 
 func whyCommand(d *deps) *cobra.Command {
 	var o whyOptions
 	cmd := &cobra.Command{
-		Use:   "why TASK",
+		Use:   "why {TASK | --job JOB --index N}",
 		Short: "Explain why a task waits or how it ended",
 		Long: `Explains what a task waits for: its Job, the time of its next attempt, an init task of
 its replica, or a robot, with the checks that rejected robots. If the task was on a
 robot, it lists all attempts and how they ended. A unique prefix of the name is
-accepted.`,
-		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml",
-		Args:              checkArgs(cobra.ExactArgs(1)),
+accepted. With --index it explains an index of an array of the Job.`,
+		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml\n  " + d.program + " why --job demo --index 17",
+		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args); err != nil {
@@ -42,33 +44,76 @@ accepted.`,
 		},
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format of the task: json or yaml; defaults to an explanation")
+	cmd.Flags().StringVar(&o.job, "job", "", "Job of the index; requires --index")
+	o.index.addFlags(cmd.Flags(), "index of an array to explain, instead of a task; requires --job")
 	o.conn.addFlags(cmd.Flags())
 	completeFlag(cmd, "output", outputJSON, outputYAML)
+	completeWith(cmd, "job", d.completeNames(&o.conn, jobKind, anyNumber))
 	return cmd
 }
 
 func (o *whyOptions) parseArgs(args []string) (err error) {
+	switch {
+	case o.index.isSet() != (o.job != ""):
+		return usagef("why: --job and --index must be used together")
+	case len(args) == 0 && !o.index.isSet():
+		return usagef("why: a task, or an index with --job and --index, is required")
+	case len(args) > 0 && o.index.isSet():
+		return usagef("why: --index cannot be combined with the task %q", args[0])
+	}
 	if err := checkFormat(o.output, outputJSON, outputYAML); err != nil {
 		return &usageError{err: err}
+	}
+	if err := o.index.parse(1); err != nil {
+		return err
+	}
+	if o.index.isSet() {
+		o.job, err = jobKind.bareName(o.job)
+		return err
 	}
 	o.name, err = taskKind.bareName(args[0])
 	return err
 }
 
 func (o *whyOptions) runWhy(ctx context.Context, d *deps, c *cluster) error {
+	if o.index.isSet() {
+		return o.explainIndex(ctx, d, c)
+	}
 	found, err := resolveName(ctx, c, taskKind, o.name)
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		return writeObject(d.Out, o.output, taskKind, found)
-	}
 	task := found.(*robotv1.Task)
-	answer, err := explain.ExplainTask(ctx, whySource{c}, task, d.now())
+	return o.writeAnswer(d, task, func() (*explain.Explanation, error) {
+		return explain.ExplainTask(ctx, whySource{c}, task, d.now())
+	})
+}
+
+func (o *whyOptions) explainIndex(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolveName(ctx, c, jobKind, o.job)
 	if err != nil {
 		return err
 	}
-	writeWhy(d.Out, task, answer)
+	job := found.(*robotv1.Job)
+	view, err := o.index.findOne(ctx, c, job)
+	if err != nil {
+		return err
+	}
+	return o.writeAnswer(d, view.Render(job), func() (*explain.Explanation, error) {
+		return explain.ExplainIndex(ctx, whySource{c}, view, d.now())
+	})
+}
+
+// writeAnswer prints the task, or its explanation.
+func (o *whyOptions) writeAnswer(d *deps, t *robotv1.Task, explainTask func() (*explain.Explanation, error)) error {
+	if o.output != "" {
+		return writeObject(d.Out, o.output, taskKind, t)
+	}
+	answer, err := explainTask()
+	if err != nil {
+		return err
+	}
+	writeWhy(d.Out, t, answer)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -243,11 +244,23 @@ func joinPhases(all []batchv1.JobPhase) string {
 // findJob returns the job that can requeue a task. It is empty if the task has no job or cannot be
 // read.
 func (d *executor) findJob(ctx context.Context, t target) string {
-	task := &v1alpha1.Task{}
-	if d.readTarget(ctx, t, task) != nil {
+	task, err := d.readTask(ctx, t)
+	if err != nil {
 		return ""
 	}
 	return task.Spec.JobName
+}
+
+// readTask reads a task. An index of an array that has no Task is rendered: its requeue creates one.
+func (d *executor) readTask(ctx context.Context, t target) (*v1alpha1.Task, error) {
+	task := &v1alpha1.Task{}
+	err := d.readTarget(ctx, t, task)
+	if apierrors.IsNotFound(err) && t.UID == "" {
+		if v, ok := d.s.findIndex(t.Namespace, t.Name); ok {
+			return d.s.renderIndex(v).Object.(*v1alpha1.Task), nil
+		}
+	}
+	return task, err
 }
 
 // requeueTasks requeues tasks of one job with one action.
@@ -255,8 +268,7 @@ func (d *executor) requeueTasks(ctx context.Context, job types.NamespacedName, i
 	var names []string
 	var asked []int
 	for _, i := range which {
-		task := &v1alpha1.Task{}
-		err := d.readTarget(ctx, items[i], task)
+		task, err := d.readTask(ctx, items[i])
 		needed := false
 		if err == nil {
 			needed, err = actions.CanRequeueTask(task)
@@ -286,9 +298,15 @@ func (s *Server) listActions(i *watch.Item) []action {
 	}
 	for _, a := range actionLabels {
 		can := all[a.Action]
-		if a.Action == actDelete || can.do != nil && can.isPossible(i.Object) {
+		if a.Action == actDelete && !isRenderedIndex(i) || can.do != nil && can.isPossible(i.Object) {
 			out = append(out, a)
 		}
 	}
 	return out
+}
+
+// isRenderedIndex reports whether an item is an index of an array that has no Task.
+func isRenderedIndex(i *watch.Item) bool {
+	t, ok := i.Object.(*v1alpha1.Task)
+	return ok && t.Spec.Array != nil && t.UID == ""
 }

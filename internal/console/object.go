@@ -39,6 +39,10 @@ type details struct {
 	Conditions []condition `json:"conditions"`
 	// Attempts is set for tasks only.
 	Attempts []attempt `json:"attempts,omitempty"`
+	// Array is set for tasks of arrays only.
+	Array *taskIndexes `json:"array,omitempty"`
+	// Arrays are those of the groups of a job, or of a group.
+	Arrays []arraySummary `json:"arrays,omitempty"`
 	// Children counts the objects that this one controls, by kind.
 	Children []children `json:"children"`
 	// Why explains in sentences what the object waits for, or how it ended.
@@ -89,7 +93,20 @@ func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 	if i := s.store.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
 		return s.describeLive(i), nil
 	}
+	if v, ok := s.findIndex(in.Namespace, in.Name); ok && k == row.Tasks && in.UID == "" {
+		return s.describeLive(s.renderIndex(v)), nil
+	}
+	return s.getArchived(ctx, in)
+}
+
+// getArchived returns an object from the archive, or a NotFound error.
+func (s *Server) getArchived(ctx context.Context, in *nameIn) (*details, error) {
 	o, err := s.readArchived(ctx, in)
+	if apierrors.IsNotFound(err) && in.Kind == row.Tasks && s.archive != nil {
+		if out, indexErr := s.findArchivedIndex(ctx, in); out != nil || indexErr != nil {
+			return out, indexErr
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +114,9 @@ func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 	out.Why = describeState(out.Row)
 	for i := range o.Attempts {
 		out.Attempts = append(out.Attempts, newArchivedAttempt(&o.Attempts[i]))
+	}
+	if t := decodeTask(o.Manifest); in.Kind == row.Tasks && t != nil && t.IsRange() {
+		out.Array = describeRange(t)
 	}
 	return out, nil
 }
@@ -129,7 +149,10 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	out := &details{Row: s.completeRow(i.Row), Object: raw, Children: s.countChildren(i), Actions: s.listActions(i)}
 	out.Conditions, out.Why = parseConditions(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
-		out.Attempts = s.listAttempts(t)
+		out.Attempts, out.Array = s.listAttempts(t), s.describeIndexes(t)
+	}
+	if i.Row.Kind == row.Jobs || i.Row.Kind == row.TaskGroups {
+		out.Arrays = s.summarizeArrays(i)
 	}
 	if i.Row.Kind == row.Robots {
 		out.Row = s.addUsage(out.Row)

@@ -38,6 +38,7 @@ type taskLogIn struct {
 	Attempt   int32  `query:"attempt" minimum:"0" doc:"If 0, the last attempt"`
 	Tail      int    `query:"tail" default:"-1" doc:"Start with this number of lines before the end. If -1, start with the first line"`
 	Follow    bool   `query:"follow" doc:"Continue until the task has ended"`
+	Index     int32  `query:"index" default:"-1" maximum:"999999" doc:"Of the log of a range of an array, only what this index wrote"`
 }
 
 type podLogIn struct {
@@ -240,7 +241,8 @@ func (s *Server) openTaskLog(ctx context.Context, in *taskLogIn) (func(*flusher)
 	if err != nil {
 		return nil, s.toAPIError(apierrors.NewServiceUnavailable("the address of the log API is unknown: check that k8s4r-server is running, and not with --api-bind-address=0"))
 	}
-	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, in.Name, query.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
+	task, q := s.newLogQuery(in)
+	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, task, q)
 	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
 		err = apierrors.NewServiceUnavailable("cannot read the log from k8s4r-server: " + trimURL(away.Err))
 	}
@@ -252,6 +254,20 @@ func (s *Server) openTaskLog(ctx context.Context, in *taskLogIn) (func(*flusher)
 		return nil, s.toAPIError(err)
 	}
 	return nil, newStatus(http.StatusBadGateway, err.Error())
+}
+
+// newLogQuery returns the task whose log the caller reads, and what of it. What an index of an array
+// wrote in its range is in the log of the range.
+func (s *Server) newLogQuery(in *taskLogIn) (task string, q query.Query) {
+	q = query.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow}
+	if in.Index >= 0 {
+		q.Index = &in.Index
+	}
+	task, index := s.findLogOf(in.Namespace, in.Name, in.Attempt)
+	if index != nil {
+		q.Index, q.Attempt = index, 0
+	}
+	return task, q
 }
 
 // trimURL returns the text of a network error without the URL of the request.

@@ -25,6 +25,9 @@ func (s *Server) registerWhy(api huma.API) {
 
 func (s *Server) explainTask(ctx context.Context, in *whyIn) (*explain.Explanation, error) {
 	t, err := readLive[*v1alpha1.Task](ctx, s, row.Tasks, in)
+	if v, ok := s.findIndex(in.Namespace, in.Name); ok && (err == nil || apierrors.IsNotFound(err)) {
+		return explain.ExplainIndex(ctx, visibleObjects{s}, v, s.now())
+	}
 	if err != nil {
 		return nil, err
 	}

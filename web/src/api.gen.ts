@@ -330,6 +330,16 @@ export interface components {
         ActionsOut: {
             results: components["schemas"]["Result"][];
         };
+        ArraySummary: {
+            group: string;
+            indexes: string;
+            progress: components["schemas"]["Progress"];
+            ranges: {
+                [key: string]: number;
+            };
+            task: string;
+            taskGroup: string;
+        };
         Attempt: {
             /** Format: int64 */
             exitCode?: number;
@@ -409,6 +419,8 @@ export interface components {
         Details: {
             actions: components["schemas"]["Action"][];
             archived: boolean;
+            array?: components["schemas"]["TaskIndexes"];
+            arrays?: components["schemas"]["ArraySummary"][];
             attempts?: components["schemas"]["Attempt"][];
             children: components["schemas"]["Children"][];
             conditions: components["schemas"]["Condition"][];
@@ -462,6 +474,17 @@ export interface components {
         HistoryPage: {
             continue?: string;
             items: components["schemas"]["Row"][];
+        };
+        IndexFailure: {
+            /** Format: int32 */
+            exitCode?: number;
+            /** Format: int32 */
+            index: number;
+            reason?: string;
+            robot?: string;
+            /** Format: int32 */
+            signal?: number;
+            task: string;
         };
         /**
          * @description Kind of objects
@@ -685,6 +708,22 @@ export interface components {
             namespace: string;
             uid?: string;
         };
+        TaskIndexes: {
+            durations?: number[];
+            /** Format: int64 */
+            failed: number;
+            failedIndexes?: string;
+            failures?: components["schemas"]["IndexFailure"][];
+            hasTask: boolean;
+            /** Format: int32 */
+            index?: number;
+            indexes?: string;
+            /** Format: int64 */
+            left: number;
+            range?: string;
+            /** Format: int64 */
+            succeeded: number;
+        };
         Timeline: {
             /** Format: date-time */
             from?: string;
@@ -725,6 +764,7 @@ export interface components {
 export type Action = components['schemas']['Action'];
 export type ActionsInBody = components['schemas']['ActionsInBody'];
 export type ActionsOut = components['schemas']['ActionsOut'];
+export type ArraySummary = components['schemas']['ArraySummary'];
 export type Attempt = components['schemas']['Attempt'];
 export type AttemptPage = components['schemas']['AttemptPage'];
 export type Bar = components['schemas']['Bar'];
@@ -740,6 +780,7 @@ export type FailuresOut = components['schemas']['FailuresOut'];
 export type Graph = components['schemas']['Graph'];
 export type Hello = components['schemas']['Hello'];
 export type HistoryPage = components['schemas']['HistoryPage'];
+export type IndexFailure = components['schemas']['IndexFailure'];
 export type Kind = components['schemas']['Kind'];
 export type Lane = components['schemas']['Lane'];
 export type Me = components['schemas']['Me'];
@@ -761,6 +802,7 @@ export type Status = components['schemas']['Status'];
 export type StepTimes = components['schemas']['StepTimes'];
 export type StepsOut = components['schemas']['StepsOut'];
 export type Target = components['schemas']['Target'];
+export type TaskIndexes = components['schemas']['TaskIndexes'];
 export type Timeline = components['schemas']['Timeline'];
 export type Transition = components['schemas']['Transition'];
 export type TransitionsOut = components['schemas']['TransitionsOut'];
@@ -2421,6 +2463,8 @@ export interface operations {
                 tail?: number;
                 /** @description Continue until the task has ended */
                 follow?: boolean;
+                /** @description Of the log of a range of an array, only what this index wrote */
+                index?: number;
             };
             header?: never;
             path: {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/robotattr"
@@ -51,11 +52,27 @@ func DescribeTask(t *v1alpha1.Task) *Row {
 	// The name of the TaskGroup is the job's and the group's, unless that would be too long.
 	r.Group = strings.TrimPrefix(t.Spec.TaskGroupName, t.Spec.JobName+"-")
 	r.State, r.Severity, r.Reason, r.Message = string(state), taskSeverity(state), t.Status.Reason, t.Status.Message
-	r.Started, r.Finished = t.Status.StartedAt, t.Status.FinishedAt
+	r.Started, r.Finished, r.Progress = t.Status.StartedAt, t.Status.FinishedAt, rangeProgress(t)
 	if placed := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); state.IsPlaceable() && placed != nil && placed.Status != metav1.ConditionTrue {
 		r.Reason, r.Message = placed.Reason, placed.Message
 	}
 	return r
+}
+
+// rangeProgress counts the indexes of a range of an array. Nil for other tasks.
+func rangeProgress(t *v1alpha1.Task) *Progress {
+	if !t.IsRange() {
+		return nil
+	}
+	n := array.CountIndexes(t)
+	p := &Progress{Total: int32(n.Total), Done: int32(n.Succeeded), Failed: int32(n.Failed)}
+	if state := lifecycle.TaskState(t.Status.State).OrPending(); !state.IsTerminal() {
+		p.Waiting = int32(n.Left())
+		if state.IsActive() && p.Waiting > 0 {
+			p.Running, p.Waiting = 1, p.Waiting-1
+		}
+	}
+	return p
 }
 
 // DescribeRobot returns the row of a robot.
