@@ -31,10 +31,15 @@ var (
 	rawObjects = flag.Int("raw-objects", 1500, "objects to write for the raw rate, before and after")
 	latencies  = flag.Int("latency-tasks", 100, "tasks to run one at a time on a real robot")
 	onlyRaw    = flag.Bool("only-raw", false, "measure only the raw rate")
+	onlyArray  = flag.Bool("only-array", false, "measure only the array")
+	indexRun   = flag.Duration("index-duration", 5*time.Millisecond, "how long a simulated index of an array runs")
 )
 
 // sizes are the numbers of tasks in one Job.
 var sizes = []int32{250, 2000, 10000}
+
+// arraySize is the number of indexes of the array.
+const arraySize = 100_000
 
 var divisor = flag.Int("divide-sizes-by", 1, "divide the sizes of the Jobs by this, to test the benchmark itself")
 
@@ -55,9 +60,18 @@ type result struct {
 	CPUMsPerTask   float64 `json:"cpu_ms_per_task"`
 	StartP50Ms     float64 `json:"start_p50_ms"`
 	StartP99Ms     float64 `json:"start_p99_ms"`
+
+	ArrayTasksPerS     float64 `json:"array_tasks_per_s"`
+	ArrayWritesPerTask float64 `json:"array_writes_per_task"`
+	ArrayCPUMsPerTask  float64 `json:"array_cpu_ms_per_task"`
+	ArrayObjectKB      float64 `json:"array_object_kb_100000"`
 }
 
 func runBenchmark(t testing.TB) {
+	if *onlyArray {
+		json.NewEncoder(os.Stdout).Encode(result{}.withArray(measureArray(t)))
+		return
+	}
 	before := measureRaw(t, *rawObjects)
 	if *onlyRaw {
 		before.print("raw")
@@ -81,6 +95,7 @@ func runBenchmark(t testing.TB) {
 		cpu[i] = (up.CPU() - began).Seconds() * 1000 / float64(n)
 		writes[i] = (writeCount(t, cfg) - had) / float64(n)
 	}
+	ofArray := runArray(t, up, c, arraySize/int32(*divisor))
 	up.Stop()
 	after := measureRaw(t, *rawObjects)
 	raw, plain := (before.TaskPerS+after.TaskPerS)/2, (before.PlainPerS+after.PlainPerS)/2
@@ -95,10 +110,11 @@ func runBenchmark(t testing.TB) {
 	}
 	w.Flush()
 	fmt.Println()
+	ofArray.print()
 	json.NewEncoder(os.Stdout).Encode(result{
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
 		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: writes[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
-	})
+	}.withArray(ofArray))
 }
 
 func awaitOnline(t testing.TB, c client.Client, n int) {
@@ -129,7 +145,7 @@ func startFleet(t testing.TB, c client.Client, mqttURL string) {
 	for i := range *robots {
 		wg.Go(func() {
 			fleet[i], errs[i] = startRobot(ctx, c, simrobot.Config{
-				RobotID: fmt.Sprintf("sim-%d", i+1), Broker: mqttURL, Run: *duration, Labels: map[string]string{"fleet": "sim"},
+				RobotID: fmt.Sprintf("sim-%d", i+1), Broker: mqttURL, Run: *duration, IndexRun: *indexRun, Labels: map[string]string{"fleet": "sim"},
 			})
 		})
 	}
