@@ -21,7 +21,7 @@ var reasonSources = []struct{ dir, heading string }{
 	{"internal/core/taskstate", "Task: why it waits"},
 	{"internal/core/placement/apiconv", "Task: demand"},
 	{"internal/controllers/task", "Task: decisions of the manager"},
-	{"internal/server/gateway", "Task: Secrets. Task and Robot: restore from a backup"},
+	{"internal/server/gateway", "Task: Secrets and arrays. Task and Robot: restore from a backup"},
 	{"internal/controllers/taskgroup", "TaskGroup"},
 	{"internal/controllers/robot", "Robot: approval"},
 	{"internal/core/taskcounts", "Job and TaskGroup: deadline"},
