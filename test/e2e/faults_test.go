@@ -54,8 +54,9 @@ func TestJob_CompletesThroughKills(t *testing.T) {
 // faultSystem is a system of three robots.
 type faultSystem struct {
 	*system
-	proxy  *faultnet.Proxy // between the broker and all others; nil: none
-	agents []*program      // those that k8s4r up does not run
+	proxy   *faultnet.Proxy // between the broker and all others; nil: none
+	agents  []*program      // those that k8s4r up does not run
+	control []*program      // the manager and the server that k8s4r up does not run
 }
 
 // startEmbedded starts k8s4r up with a broker of its own, which exits with it.
@@ -72,7 +73,7 @@ func startOnMosquitto(t *testing.T) *faultSystem {
 func startBehindProxy(t *testing.T) *faultSystem {
 	broker := testkit.NewSecureMosquitto(t)
 	s := &faultSystem{system: start(t, "--without", "manager,server,broker,robots,node"), proxy: faultnet.New(t, broker.Addr)}
-	runControl(t, s.system, broker.ServerFlags(s.proxy.Addr()))
+	s.control = runControl(t, s.system, broker.ServerFlags(s.proxy.Addr()))
 	for i := range 3 {
 		s.agents = append(s.agents, agent(t, s.system, fmt.Sprintf("robot-%d", i+1), "--mqtt-url", "mqtts://"+s.proxy.Addr()))
 	}

@@ -5,6 +5,7 @@ import { checkSession, currentSession, keepSession } from "./credential.ts";
 
 export type {
   Action,
+  ArraySummary,
   Attempt,
   Bar,
   Change,
@@ -26,6 +27,7 @@ export type {
   Severity,
   StepTimes as StepTime,
   Target,
+  TaskIndexes,
   Timeline,
   Transition,
   Verb,
@@ -164,11 +166,11 @@ export const api = {
 };
 
 export type LogOf =
-  | { kind: "tasks"; namespace: string; name: string; attempt?: number }
+  | { kind: "tasks"; namespace: string; name: string; attempt?: number; index?: number }
   | { kind: "pods"; namespace: string; name: string; container?: string };
 
 function logPath(of: LogOf, options: { tail?: number; follow?: boolean } = {}): string {
-  const which = of.kind === "tasks" ? { attempt: of.attempt } : { container: of.container };
+  const which = of.kind === "tasks" ? { attempt: of.attempt, index: of.index } : { container: of.container };
   const path = `/${of.kind}/${encodeURIComponent(of.namespace)}/${encodeURIComponent(of.name)}/logs`;
   return path + query({ ...which, ...options });
 }

@@ -103,6 +103,10 @@ function log({ sample, req, res, path, q }: Call) {
   const row = sample.find(path[0] as string, path[1] as string, path[2] as string);
   if (!row) throw new Refused(404, "NotFound", `${path[0]} "${path[2]}" not found`);
   res.writeHead(200, { "Content-Type": "text/plain; charset=utf-8" });
+  if (q.has("index")) {
+    res.end(`output of index ${q.get("index")}\n`);
+    return;
+  }
   for (let i = 1; i <= 300; i++)
     res.write(
       `\x1b[90m${String(i).padStart(5)}\x1b[0m cell ${i}: ${i % 40 ? "measured" : "\x1b[31mslipped\x1b[0m, again"}\n`,

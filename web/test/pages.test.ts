@@ -77,6 +77,13 @@ describe("objects", () => {
   );
 });
 
+it.each([
+  ["job", "/jobs/default/sweep"],
+  ["range", "/tasks/default/sweep-fields-0-scan?tab=indexes"],
+  ["log of an index", "/tasks/default/sweep-fields-0-scan?tab=log&index=17"],
+  ["index", "/tasks/default/sweep-fields-index-4-scan"],
+])("array, %s", (name, path) => look(`array-${name}`, path));
+
 it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {
   const [task] = await at.rows("tasks", "state=pending&namespace=field&limit=1");
   if (!task) throw new Error("no task waits");

@@ -261,6 +261,18 @@ export function makeSampleData(now = Date.now()) {
     });
   }
 
+  addArray();
+  function addArray() {
+    const progress = { total: 1000, waiting: 595, running: 3, done: 400, failed: 2 };
+    add("jobs", "sweep", "running", { progress, priority: 50, started: ago(600), template: "sweep" });
+    add("taskgroups", "sweep-fields", "running", { progress, job: "sweep", group: "fields", started: ago(600) });
+    const of = { job: "sweep", group: "fields", owner: { kind: "taskgroups", name: "sweep-fields" } };
+    const range = { total: 100, waiting: 47, running: 1, done: 50, failed: 2 };
+    add("tasks", "sweep-fields-0-scan", "running", { ...of, progress: range, robot: "robot-017", attempt: 1 });
+    add("tasks", "sweep-fields-index-3-scan", "completed", { ...of, robot: "robot-018", attempt: 2 });
+    add("tasks", "sweep-fields-index-4-scan", "soft-failed", { ...of, robot: "robot-017", attempt: 1 });
+  }
+
   const listeners = new Set<(change: Change) => void>();
   const notify = (type: Change["type"], row: Row, from: string) => {
     const change: Change = {
@@ -438,6 +450,36 @@ export function whyOf(sample: SampleData, row: Row): Why {
   return { state: row.state, waiting: of.length > 0, summary, facts: [], tasks };
 }
 
+/** arraysOf returns what a detail has about arrays: of their jobs, groups, ranges and indexes. */
+function arraysOf(row: Row): Pick<Detail, "array" | "arrays"> {
+  const taskOf = (index: number) => `sweep-fields-index-${index}-scan`;
+  const none = { succeeded: 0, failed: 0, left: 0 };
+  if (row.progress && (row.name === "sweep" || row.name === "sweep-fields")) {
+    const ranges = { running: 3, completed: 4, pending: 3 };
+    const names = { group: "fields", taskGroup: "sweep-fields", task: "scan" };
+    return { arrays: [{ ...names, indexes: "0-999", progress: row.progress, ranges }] };
+  }
+  if (row.name === "sweep-fields-0-scan") {
+    const failures = [3, 4].map((index) => ({ index, task: taskOf(index), robot: "robot-017", exitCode: 7 }));
+    const durations = [0, 0, 0, 4, 30, 15, 3];
+    return {
+      array: {
+        indexes: "0-99",
+        hasTask: true,
+        succeeded: 50,
+        failed: 2,
+        left: 48,
+        failedIndexes: "3-4",
+        failures,
+        durations,
+      },
+    };
+  }
+  const index = /^sweep-fields-index-(\d+)-scan$/.exec(row.name)?.[1];
+  if (!index) return {};
+  return { array: { index: Number(index), range: "sweep-fields-0-scan", hasTask: row.name === taskOf(3), ...none } };
+}
+
 export function detailOf(row: Row): Detail {
   const ended = row.severity === "good" || row.severity === "bad" || row.severity === "gone";
   const verbs: Detail["actions"] =
@@ -487,6 +529,7 @@ export function detailOf(row: Row): Detail {
       { type: "Archived", status: "False", reason: "Running", time: row.created },
     ],
     attempts: row.kind === "tasks" ? attemptsOf(row) : undefined,
+    ...arraysOf(row),
     children: [],
     why: row.message ? [row.message] : [],
     actions: row.archived ? [] : verbs,

@@ -50,6 +50,31 @@ describe("a table", () => {
   });
 });
 
+describe("an array", () => {
+  it("leads from its job to an index, and from there to the range with the failures", async () => {
+    await open("/jobs/default/sweep");
+    const row = at.page.getByRole("group", { name: "Arrays" }).getByRole("row", { name: /fields/ });
+    await row.getByText("3 running, 4 completed, 3 pending").waitFor();
+    await row.getByRole("searchbox", { name: /Index of fields/ }).fill("4");
+    await at.page.keyboard.press("Enter");
+    await at.page.getByRole("heading", { level: 1, name: "sweep-fields-index-4-scan" }).waitFor();
+    await at.page.getByText("no task of its own").waitFor();
+    await at.page.getByRole("link", { name: "sweep-fields-0-scan" }).click();
+    await at.page.getByRole("link", { name: "Indexes" }).click();
+    const failed = at.page.getByRole("region", { name: "Failed indexes" });
+    await failed.getByRole("link", { name: "sweep-fields-index-3-scan" }).waitFor();
+    await at.page.getByRole("region", { name: "How long indexes took" }).getByText("< 16ms").waitFor();
+  });
+
+  it("has a log of which one index can be shown", async () => {
+    await open("/tasks/default/sweep-fields-0-scan?tab=log");
+    await at.page.getByRole("searchbox", { name: /only the output of this index/ }).fill("17");
+    await at.page.keyboard.press("Enter");
+    await at.page.getByText("output of index 17").waitFor();
+    expect(new URL(at.page.url()).searchParams.get("index")).toBe("17");
+  });
+});
+
 describe("an action", () => {
   it("shows the effect on each object before it is applied", async () => {
     await open("/jobs?ns=field&sort=name");

@@ -17,3 +17,17 @@ func TestParseIndexTaskName(t *testing.T) {
 		t.Error("a name that is taken is not replaced")
 	}
 }
+
+func TestGroupOfIndexTask(t *testing.T) {
+	for name, want := range map[string]string{
+		"demo-scan-index-17-main":    "demo-scan",
+		"demo-index-3-x-index-4-run": "demo-index-3-x",
+		"demo-scan-17-main":          "",
+		"demo-scan-index-main":       "",
+		"demo-scan-index-1-index-ab": "demo-scan",
+	} {
+		if got, ok := GroupOfIndexTask(name); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

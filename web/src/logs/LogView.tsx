@@ -3,21 +3,24 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import type { Attempt } from "../api.ts";
 import { type ApiError, type LogOf, readLogText } from "../api.ts";
 import { useParams } from "../data/route.ts";
+import { hasIndex, parseIndex } from "../pages/indexes.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 import "@xterm/xterm/css/xterm.css";
 
 const kept = 60_000; // ms, until the browser has certainly begun to save
 
-type Props = { of: LogOf; attempts?: Attempt[]; live: boolean; children?: ReactNode };
+/** A task that runs a range of an array has indexes: the reader can select one of them. */
+type Props = { of: LogOf; attempts?: Attempt[]; indexes?: string; live: boolean; children?: ReactNode };
 
-export default function LogView({ of, attempts, live, children }: Props) {
+export default function LogView({ of, attempts, indexes, live, children }: Props) {
   const [params, change] = useParams();
   const chosen = Number(params.get("attempt")) || undefined;
   const place = useRef<HTMLDivElement>(null);
   const terminal = useRef<Terminal>(undefined);
   const [follow, setFollow] = useState(true);
   const [state, setState] = useState("");
-  const which: LogOf = of.kind === "tasks" ? { ...of, attempt: chosen } : of;
+  const index = parseIndex(params.get("index") ?? "");
+  const which: LogOf = of.kind === "tasks" ? { ...of, attempt: chosen, index: indexes ? index : undefined } : of;
   const key = JSON.stringify(which);
   const latest = attempts?.at(-1)?.number;
 
@@ -49,6 +52,22 @@ export default function LogView({ of, attempts, live, children }: Props) {
               ))}
             </select>
           </label>
+        )}
+        {indexes && (
+          <input
+            type="search"
+            inputMode="numeric"
+            size={8}
+            placeholder={`Index, ${indexes}`}
+            aria-label="Show only the output of this index; Enter applies it"
+            defaultValue={index}
+            onKeyDown={(event) => {
+              const text = event.currentTarget.value;
+              const wanted = parseIndex(text);
+              if (event.key !== "Enter" || (text && (wanted === undefined || !hasIndex(indexes, wanted)))) return;
+              change({ index: text });
+            }}
+          />
         )}
         {children}
         <input

@@ -21,8 +21,10 @@ import {
 } from "../ui/basics.tsx";
 import { type Tab, Tabs } from "../ui/Tabs.tsx";
 import { useWhy, WhyNote } from "../ui/Why.tsx";
+import { Arrays } from "./Arrays.tsx";
 import { Attempts } from "./Attempts.tsx";
 import { Conditions } from "./Conditions.tsx";
+import { Indexes } from "./Indexes.tsx";
 import { Listed } from "./ListPage.tsx";
 import { Manifest } from "./Manifest.tsx";
 import { ContainerLog } from "./PodLog.tsx";
@@ -54,6 +56,7 @@ export default function ObjectPage({ kind, namespace, name }: Name) {
       <Head of={data} reload={reload} />
       <ErrorNote error={error} retry={reload} />
       <Note of={data} why={why.data} />
+      {data.arrays && <Arrays of={data.arrays} namespace={namespace} />}
       <Suspense fallback={<Loading />}>
         <ObjectTabs of={data} />
       </Suspense>
@@ -96,7 +99,11 @@ function tabsOf(of: Detail): Tab[] {
     id,
     title: kindNames[list].many,
     show: () => (
-      <Listed kind={list} fixed={{ namespace, scope: scope(of), ...fixed }} without={["namespace", ...without]} />
+      <Listed
+        kind={list}
+        fixed={{ namespace, scope: scope(of), ...fixed }}
+        without={["namespace", ...without, ...(list === "tasks" && !of.arrays ? ["progress"] : [])]}
+      />
     ),
   });
   const timeline: Tab = {
@@ -118,8 +125,16 @@ function tabsOf(of: Detail): Tab[] {
         {
           id: "log",
           title: "Log",
-          show: () => <LogView of={{ kind: "tasks", namespace, name }} attempts={of.attempts} live={!of.archived} />,
+          show: () => (
+            <LogView
+              of={{ kind: "tasks", namespace, name }}
+              attempts={of.attempts}
+              indexes={of.array?.indexes}
+              live={!of.archived}
+            />
+          ),
         },
+        ...indexesOf(of),
         { id: "attempts", title: "Attempts", show: () => <Attempts of={of.attempts ?? []} /> },
       ];
     case "jobflows":
@@ -147,6 +162,12 @@ function tabsOf(of: Detail): Tab[] {
   }
 }
 
+function indexesOf(of: Detail): Tab[] {
+  const { array, row } = of;
+  if (!array?.indexes) return [];
+  return [{ id: "indexes", title: "Indexes", show: () => <Indexes of={array} namespace={row.namespace} /> }];
+}
+
 function Head({ of, reload }: { of: Detail; reload: () => void }) {
   const { row } = of;
   return (
@@ -159,6 +180,11 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
         <h1>{row.name}</h1>
         <State severity={row.severity}>{row.state}</State>
         {of.archived && <span className="chip">archived</span>}
+        {of.array && !of.array.hasTask && (
+          <span className="chip" title="The index is shown from what its range knows. A requeue makes a task of it.">
+            no task of its own
+          </span>
+        )}
         {row.cordoned && <span className="chip">cordoned</span>}
         <ProgressBar of={row.progress} wide />
         <span className="space" />
@@ -170,6 +196,8 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
         <Fact name="Node">{row.node}</Fact>
         <Fact name="Heartbeat">{row.heartbeat && <When time={row.heartbeat} />}</Fact>
         <Fact name="Attempt">{row.attempt}</Fact>
+        <Fact name="Index">{of.array?.index}</Fact>
+        <Fact name="Range">{linkTo(of.array?.range, "tasks", row.namespace)}</Fact>
         <Fact name="Priority">{row.priority}</Fact>
         <Fact name="Step">{row.step}</Fact>
         <Fact name="Created">

@@ -45,7 +45,7 @@ const all: Record<string, Column> = {
 const of: Record<Kind, string[]> = {
   jobs: ["name", "namespace", "state", "progress", "priority", "flow", "reason", "created", "took"],
   taskgroups: ["name", "namespace", "state", "progress", "job", "reason", "created", "took"],
-  tasks: ["name", "namespace", "state", "robot", "job", "attempt", "reason", "created", "took"],
+  tasks: ["name", "namespace", "state", "progress", "robot", "job", "attempt", "reason", "created", "took"],
   robots: ["name", "namespace", "state", "heartbeat", "tasks", "cordoned", "reason", "created"],
   jobflows: ["name", "namespace", "state", "progress", "reason", "created", "took"],
   cronjobflows: ["name", "namespace", "state", "reason", "created"],
@@ -54,6 +54,9 @@ const of: Record<Kind, string[]> = {
   pods: ["name", "namespace", "state", "node", "reason", "created", "took"],
 };
 
-export function columnsOf(kind: Kind, without: readonly string[] = []): Column[] {
+// Only ranges of arrays have a progress among tasks.
+const unusual = (kind: Kind) => (kind === "tasks" ? ["progress"] : []);
+
+export function columnsOf(kind: Kind, without: readonly string[] = unusual(kind)): Column[] {
   return of[kind].filter((id) => !without.includes(id)).map((id) => all[id] as Column);
 }
