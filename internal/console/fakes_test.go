@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
@@ -129,7 +130,7 @@ var errReview = errors.New("review: connection refused")
 func newTestServer(gate *fakeGate, objects ...client.Object) (*Server, *fakeStore) {
 	gate.users = map[string]string{"secret": "ann"}
 	w := newFakeStore(objects...)
-	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, Store: w, Gate: gate, Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard(),
+	s := NewServer(Parts{API: &rest.Config{Host: "https://api:6443"}, Store: w, Gate: gate, Live: fake.NewClientBuilder().Build(), Codes: &Codes{}, Now: func() time.Time { return noon }, Log: logr.Discard(),
 		Secret: func() ([]byte, error) { return bytes.Repeat([]byte("k"), minSecret), nil }})
 	return s, w
 }

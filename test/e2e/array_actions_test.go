@@ -21,67 +21,6 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// indexTrace is a file to which each index of an array appends a line at its start and its end. It
-// shows what really ran, independent of reports.
-type indexTrace struct{ path string }
-
-// indexRun is one run of an index: in an attempt of the task with this UID.
-type indexRun struct {
-	index   int32
-	uid     string
-	attempt int32
-}
-
-func newIndexTrace(t *testing.T) indexTrace {
-	t.Helper()
-	return indexTrace{filepath.Join(t.TempDir(), "indexes")}
-}
-
-// wrapScript returns the shell script work, with a line written to the trace before and after it.
-func (l indexTrace) wrapScript(work string) string {
-	return fmt.Sprintf(`line="$K8S4R_TASK_INDEX $K8S4R_TASK_UID $K8S4R_ATTEMPT"; echo "start $line" >> %[1]s; %[2]s; echo "end $line" >> %[1]s`, l.path, work)
-}
-
-// countRuns counts the starts and the ends of each run.
-func (l indexTrace) countRuns(t *testing.T) (starts, ends map[indexRun]int) {
-	t.Helper()
-	text, err := os.ReadFile(l.path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	starts, ends = map[indexRun]int{}, map[indexRun]int{}
-	count := map[string]map[indexRun]int{"start": starts, "end": ends}
-	for _, line := range testkit.SplitLines(string(text)) {
-		var what string
-		var r indexRun
-		if _, err := fmt.Sscanf(line, "%s %d %s %d", &what, &r.index, &r.uid, &r.attempt); err != nil || count[what] == nil {
-			t.Fatalf("line %q: %v", line, err)
-		}
-		count[what][r]++
-	}
-	return starts, ends
-}
-
-// checkNoneLost checks that each of the indexes ended, and that no attempt started one twice.
-func (l indexTrace) checkNoneLost(t *testing.T, size int) {
-	t.Helper()
-	starts, ends := l.countRuns(t)
-	for run, n := range starts {
-		if n != 1 {
-			t.Errorf("attempt %d of %s started index %d %d times", run.attempt, run.uid, run.index, n)
-		}
-	}
-	ended := map[int32]bool{}
-	for run := range ends {
-		ended[run.index] = true
-	}
-	for i := range int32(size) {
-		if !ended[i] {
-			t.Errorf("index %d never ended", i)
-		}
-	}
-}
-
 // arrayJob returns a Job with an array.
 func arrayJob(name string, a v1alpha1.Array, task v1alpha1.TaskDefinition) *v1alpha1.Job {
 	job := jobOf(name, 1, task)
@@ -117,8 +56,8 @@ func TestArray_GivesEachIndexItsItem(t *testing.T) {
 	t.Parallel()
 	const size = 300
 	s := start(t, "--robots", "3")
-	trace := newIndexTrace(t)
-	work := shell("work", trace.wrapScript(`echo "index ${K8S4R_TASK_INDEX} has $K8S4R_TASK_ITEM"`))
+	trace := testkit.NewIndexTrace(t)
+	work := shell("work", trace.WrapScript(`echo "index ${K8S4R_TASK_INDEX} has $K8S4R_TASK_ITEM"`))
 	var items []string
 	for i := range size {
 		items = append(items, "item "+strconv.Itoa(i))
@@ -126,8 +65,8 @@ func TestArray_GivesEachIndexItsItem(t *testing.T) {
 	s.create(arrayJob("scan", v1alpha1.Array{Items: items, RangeSize: 20}, work))
 	s.awaitJob("scan", "completed", 2*time.Minute)
 	s.awaitCounts("scan", "counts indexes", 10*time.Second, func(c v1alpha1.TaskCounts) bool { return c.SucceededTasks == size && c.TotalTasks == size })
-	trace.checkNoneLost(t, size)
-	starts, _ := trace.countRuns(t)
+	trace.CheckIndexes(t, size)
+	starts, _ := trace.CountRuns(t)
 	if len(starts) != size {
 		t.Errorf("%d runs, want %d", len(starts), size)
 	}
@@ -153,9 +92,9 @@ func TestArray_RunsFailedAndRequeuedIndexesAsTasks(t *testing.T) {
 	t.Parallel()
 	const size = 40
 	s := start(t, "--robots", "2")
-	trace := newIndexTrace(t)
+	trace := testkit.NewIndexTrace(t)
 	repaired := filepath.Join(t.TempDir(), "repaired")
-	work := shell("work", trace.wrapScript(fmt.Sprintf(`case $K8S4R_TASK_INDEX-$K8S4R_ATTEMPT in 7-1) exit 3;; 13-*) [ -e %s ] || exit 4;; esac`, repaired)))
+	work := shell("work", trace.WrapScript(fmt.Sprintf(`case $K8S4R_TASK_INDEX-$K8S4R_ATTEMPT in 7-1) exit 3;; 13-*) [ -e %s ] || exit 4;; esac`, repaired)))
 	job := arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 10}, work)
 	job.Spec.TaskGroups[0].ReschedulePolicy = &v1alpha1.ReschedulePolicy{Attempts: 2, Interval: v1alpha1.NewDuration(time.Hour), Delay: v1alpha1.NewDuration(time.Second)}
 	job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{MaxFailedPercent: new(int32(50))}
@@ -176,10 +115,10 @@ func TestArray_RunsFailedAndRequeuedIndexesAsTasks(t *testing.T) {
 	s.awaitTask("scan-main-index-3-work", "completed", time.Minute)
 	s.awaitJob("scan", "completed", time.Minute)
 	s.awaitCounts("scan", "all indexes succeeded", 10*time.Second, func(c v1alpha1.TaskCounts) bool { return c.SucceededTasks == size && c.TotalTasks == size })
-	_, ends := trace.countRuns(t)
+	_, ends := trace.CountRuns(t)
 	runs := map[int32]int{}
 	for run := range ends {
-		runs[run.index]++
+		runs[run.Index]++
 	}
 	for i := range int32(size) {
 		if want := map[int32]int{3: 2}[i]; runs[i] != max(want, 1) {
@@ -192,31 +131,42 @@ func TestArray_PausesResumesAndCancels(t *testing.T) {
 	t.Parallel()
 	const size = 60
 	s := start(t, "--robots", "2")
-	trace := newIndexTrace(t)
-	s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 30}, shell("work", trace.wrapScript("sleep 0.2"))))
+	trace := testkit.NewIndexTrace(t)
+	hold := filepath.Join(t.TempDir(), "hold")
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 30}, shell("work", trace.WrapScript("sleep 0.2; while [ -e "+hold+" ]; do sleep 0.05; done"))))
 	started := func() int {
-		starts, _ := trace.countRuns(t)
+		starts, _ := trace.CountRuns(t)
 		return len(starts)
 	}
-	testkit.Eventually(t, time.Minute, "some indexes have started", func() bool { return started() > 5 })
-	s.cli("job", "pause", "scan", "--wait", "--wait-timeout", "30s")
+	testkit.Eventually(t, time.Minute, "each robot has started an index", func() bool { return started() == 2 })
+	s.cli("job", "pause", "scan")
+	for _, name := range []string{"scan-main-0-work", "scan-main-1-work"} {
+		testkit.Eventually(t, time.Minute, name+" starts no more indexes", func() bool { return s.task(name).Spec.Array.PauseAttempt == 1 })
+	}
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	s.cli("job", "pause", "scan", "--wait", "--wait-timeout", "1m")
 	atPause := started()
-	_, ends := trace.countRuns(t)
+	_, ends := trace.CountRuns(t)
 	if len(ends) != atPause || atPause == size {
 		t.Errorf("paused after %d starts and %d ends of %d", atPause, len(ends), size)
 	}
 	s.cli("job", "resume", "scan")
 	s.awaitJob("scan", "completed", time.Minute)
-	trace.checkNoneLost(t, size)
+	trace.CheckIndexes(t, size)
 	if n := started(); n != size {
 		t.Errorf("%d starts of %d indexes", n, size)
 	}
 
-	canceled := newIndexTrace(t)
-	s.create(arrayJob("other", v1alpha1.Array{Size: size, RangeSize: 30}, shell("work", canceled.wrapScript("sleep 30"))))
-	testkit.Eventually(t, time.Minute, "two indexes have started", func() bool { starts, _ := canceled.countRuns(t); return len(starts) == 2 })
+	canceled := testkit.NewIndexTrace(t)
+	s.create(arrayJob("other", v1alpha1.Array{Size: size, RangeSize: 30}, shell("work", canceled.WrapScript("sleep 30"))))
+	testkit.Eventually(t, time.Minute, "two indexes have started", func() bool { starts, _ := canceled.CountRuns(t); return len(starts) == 2 })
 	s.cli("job", "cancel", "other", "--wait", "--wait-timeout", "30s")
-	if starts, ends := canceled.countRuns(t); len(starts) != 2 || len(ends) != 0 {
+	if starts, ends := canceled.CountRuns(t); len(starts) != 2 || len(ends) != 0 {
 		t.Errorf("canceled after %d starts and %d ends", len(starts), len(ends))
 	}
 	s.awaitCounts("other", "all indexes are canceled", 10*time.Second, func(c v1alpha1.TaskCounts) bool { return c.CanceledTasks == size })
@@ -246,13 +196,13 @@ func TestArray_CompletesThroughKills(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := row.start(t)
-			trace := newIndexTrace(t)
-			s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 40}, shell("work", trace.wrapScript("sleep 0.1"))))
-			testkit.Eventually(t, time.Minute, "a quarter of the indexes has run", func() bool { _, ends := trace.countRuns(t); return len(ends) > size/4 })
+			trace := testkit.NewIndexTrace(t)
+			s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 40}, shell("work", trace.WrapScript("sleep 0.1"))))
+			testkit.Eventually(t, time.Minute, "a quarter of the indexes has run", func() bool { _, ends := trace.CountRuns(t); return len(ends) > size/4 })
 			row.hit(t, s)
 			s.awaitJob("scan", "completed", 3*time.Minute)
 			s.awaitCounts("scan", "all indexes succeeded", 20*time.Second, func(c v1alpha1.TaskCounts) bool { return c.SucceededTasks == size && c.TotalTasks == size })
-			trace.checkNoneLost(t, size)
+			trace.CheckIndexes(t, size)
 			checkEndsOnce(t, s.tasksOf("scan"))
 		})
 	}

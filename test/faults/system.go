@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
@@ -90,20 +91,46 @@ func newJob(name string, count int32, script string) *v1alpha1.Job {
 	}
 }
 
-// jobSize is the number of tasks of a Job. Two Jobs run at the same time.
-const jobSize = 60
+const (
+	// jobSize is the number of tasks of a Job, or of indexes of its array. Two Jobs run at the same time.
+	jobSize = 60
+	// rangeSize is the number of indexes that a robot gets at a time.
+	rangeSize = 15
+)
 
-// runJobs creates Jobs until d is over, but at least two, waits until all have completed, and returns
+// traces are what the tasks, and the indexes of arrays, write themselves.
+type traces struct {
+	tasks   *testkit.Trace
+	indexes *testkit.IndexTrace
+}
+
+func newTraces(t testing.TB) traces { return traces{testkit.NewTrace(t), testkit.NewIndexTrace(t)} }
+
+// newJobNumber returns the Job with this number. Every third one has an array.
+func (l traces) newJobNumber(n int) *v1alpha1.Job {
+	switch n % 3 {
+	case 0:
+		return newJob(jobName(n), jobSize, l.tasks.WrapScript("sleep 0.2"))
+	case 1: // it leaves processes running
+		return newJob(jobName(n), jobSize, l.tasks.WrapScript("setsid sleep 600 & sleep 0.1"))
+	}
+	j := newJob(jobName(n), 1, l.indexes.WrapScript("sleep 0.1"))
+	j.Spec.TaskGroups[0].Count, j.Spec.TaskGroups[0].Array = nil, &v1alpha1.Array{Size: jobSize, RangeSize: rangeSize}
+	return j
+}
+
+// hasArray reports whether the Job with this number has an array.
+func hasArray(n int) bool { return n%3 == 2 }
+
+// runJobs creates Jobs until d is over, but at least three, waits until all have completed, and returns
 // their number.
-func (s *system) runJobs(trace *testkit.Trace, d time.Duration) (jobs int) {
+func (s *system) runJobs(l traces, d time.Duration) (jobs int) {
 	s.t.Helper()
-	// The second script leaves processes running.
-	scripts := []string{trace.WrapScript("sleep 0.2"), trace.WrapScript("setsid sleep 600 & sleep 0.1")}
-	for until := time.Now().Add(d); time.Now().Before(until) || jobs < 2; jobs++ {
+	for until := time.Now().Add(d); time.Now().Before(until) || jobs < 3; jobs++ {
 		if jobs >= 2 {
 			s.awaitCompleted(jobName(jobs - 2))
 		}
-		s.createObject(newJob(jobName(jobs), jobSize, scripts[jobs%2]))
+		s.createObject(l.newJobNumber(jobs))
 	}
 	s.awaitCompleted(jobName(jobs - 2))
 	s.awaitCompleted(jobName(jobs - 1))
@@ -126,19 +153,30 @@ func (s *system) awaitCompleted(name string) {
 	})
 }
 
-// checkRuns checks the status and the trace of each task: it must have run once, to its end, in its
-// first attempt, because no robot was ever lost.
-func (s *system) checkRuns(trace *testkit.Trace, jobs int, robots []*realrobot.Robot) (f figures) {
+// checkRuns checks the status and the trace of each task and index: it must have run once, to its end,
+// in the first attempt, because no robot was ever lost.
+func (s *system) checkRuns(l traces, jobs int, robots []*realrobot.Robot) (f figures) {
 	s.t.Helper()
-	starts, ends := trace.CountRuns(s.t)
+	starts, ends := l.tasks.CountRuns(s.t)
+	indexStarts, indexEnds := l.indexes.CountRuns(s.t)
 	for n := range jobs {
 		f.Tasks += jobSize
-		f.Lost += s.countLost(jobName(n), starts, ends)
+		if hasArray(n) {
+			f.Lost += s.countLostIndexes(jobName(n), indexStarts, indexEnds)
+		} else {
+			f.Lost += s.countLost(jobName(n), starts, ends)
+		}
 	}
 	for run, n := range starts {
 		if n != 1 || run.Number != 1 {
 			f.Doubled++
 			s.t.Errorf("attempt %d of %s started %d times", run.Number, run.UID, n)
+		}
+	}
+	for run, n := range indexStarts {
+		if n != 1 || run.Number != 1 {
+			f.Doubled++
+			s.t.Errorf("attempt %d of %s started index %d %d times", run.Number, run.UID, run.Index, n)
 		}
 	}
 	for _, r := range robots {
@@ -149,18 +187,44 @@ func (s *system) checkRuns(trace *testkit.Trace, jobs int, robots []*realrobot.R
 
 func (s *system) countLost(job string, starts, ends map[testkit.Attempt]int) (lost int) {
 	s.t.Helper()
-	var tasks v1alpha1.TaskList
-	if err := s.List(context.Background(), &tasks, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {
-		s.t.Fatal(err)
-	}
 	complete := 0
-	for _, task := range tasks.Items {
+	for _, task := range s.listTasks(job) {
 		run := testkit.Attempt{UID: string(task.UID), Number: 1}
 		if starts[run] > 0 && ends[run] == 1 && task.Status.State == "completed" && task.Status.Attempt == 1 {
 			complete++
 			continue
 		}
 		s.t.Errorf("%s started %d times and ended %d times; status %+v", task.Name, starts[run], ends[run], task.Status)
+	}
+	return jobSize - complete
+}
+
+func (s *system) listTasks(job string) []v1alpha1.Task {
+	s.t.Helper()
+	var tasks v1alpha1.TaskList
+	if err := s.List(context.Background(), &tasks, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {
+		s.t.Fatal(err)
+	}
+	return tasks.Items
+}
+
+// countLostIndexes returns how many indexes of a Job did not run once, or are not recorded as succeeded.
+func (s *system) countLostIndexes(job string, starts, ends map[testkit.IndexRun]int) (lost int) {
+	s.t.Helper()
+	complete := 0
+	for _, task := range s.listTasks(job) {
+		succeeded, _ := array.Ended(&task)
+		for i := range succeeded.All() {
+			run := testkit.IndexRun{Attempt: testkit.Attempt{UID: string(task.UID), Number: 1}, Index: i}
+			if starts[run] > 0 && ends[run] == 1 {
+				complete++
+				continue
+			}
+			s.t.Errorf("index %d of %s started %d times and ended %d times", i, task.Name, starts[run], ends[run])
+		}
+		if task.Status.State != "completed" || array.CountIndexes(&task).Succeeded != rangeSize {
+			s.t.Errorf("range %s: status %+v, array %+v", task.Name, task.Status, task.Status.Array)
+		}
 	}
 	return jobSize - complete
 }

@@ -76,7 +76,7 @@ func (s *system) startRobots(n int, addr string) (all []*realrobot.Robot) {
 // runUnderFaults runs jobs for d while injectFault is called every few seconds. If it is nil, the
 // faults are elsewhere.
 func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, injectFault func(*rand.Rand)) figures {
-	trace := testkit.NewTrace(s.t)
+	written := newTraces(s.t)
 	done, faults := make(chan struct{}), make(chan int)
 	go func() {
 		n, r := 0, rand.New(rand.NewPCG(seed, 0xf12e))
@@ -91,13 +91,13 @@ func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed 
 			n++
 		}
 	}()
-	jobs := s.runJobs(trace, d)
+	jobs := s.runJobs(written, d)
 	close(done)
 	kills := <-faults
 	for _, r := range robots {
 		r.Stop()
 	}
-	f := s.checkRuns(trace, jobs, robots)
+	f := s.checkRuns(written, jobs, robots)
 	f.Kills = kills
 	return f
 }

@@ -8,7 +8,6 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/naming"
-	"k8s4r.io/k8s4r/internal/core/taskcounts"
 	"k8s4r.io/k8s4r/internal/protocol/indexset"
 )
 
@@ -184,12 +183,12 @@ func failedState(job *v1alpha1.Job) lifecycle.TaskState {
 	switch {
 	case job == nil:
 		return lifecycle.TaskFailed
-	case taskcounts.CanStartTasks(job):
-		return lifecycle.TaskSoftFailed
 	case lifecycle.JobState(job.Status.State).CancelsTasks():
 		return lifecycle.TaskCanceled
+	case lifecycle.JobState(job.Status.State).IsTerminal():
+		return lifecycle.TaskFailed
 	}
-	return lifecycle.TaskFailed
+	return lifecycle.TaskSoftFailed
 }
 
 // ListFailures returns the indexes of ranges that failed and have no Task of their own, rendered as

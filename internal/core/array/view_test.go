@@ -56,6 +56,7 @@ func TestFindIndex_RendersStates(t *testing.T) {
 		{"has a Task", 3, nil, lifecycle.TaskCompleted, "rover-1"},
 		{"failed, and its job is not known", 4, nil, lifecycle.TaskFailed, "rover-0"},
 		{"failed, and gets a Task", 4, jobIn(lifecycle.JobRunning), lifecycle.TaskSoftFailed, "rover-0"},
+		{"failed, and gets a Task after a resume", 4, jobIn(lifecycle.JobPaused), lifecycle.TaskSoftFailed, "rover-0"},
 		{"failed, and its job is canceled", 4, jobIn(lifecycle.JobCanceled), lifecycle.TaskCanceled, "rover-0"},
 		{"failed, and its job ended", 4, jobIn(lifecycle.JobCompleted), lifecycle.TaskFailed, "rover-0"},
 		{"failed, and is not described", 9, nil, lifecycle.TaskFailed, ""},
