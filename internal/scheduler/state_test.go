@@ -386,6 +386,28 @@ func TestScheduler_RunsCycleWhenRoomIsFreedByTime(t *testing.T) {
 	}
 }
 
+// What follows the failure of an index in its range is not decided yet.
+func TestScheduler_ReservesNothingBeforeIndexFailureIsRecorded(t *testing.T) {
+	s := newTestScheduler(func() time.Time { return noon })
+	robot := named(robotIn(lifecycle.RobotOnline), "r1", 1)
+	robot.Status.Agent = &v1alpha1.AgentInfo{RunsArrays: true}
+	s.state.updateRobot(robot)
+	task := newTask(lifecycle.TaskPending, func(t *v1alpha1.Task) {
+		t.Spec.Array = &v1alpha1.TaskArray{Index: new(int32(5)), Failure: &v1alpha1.IndexFailure{Index: 5}}
+	})
+	s.state.updateTask(ofGroup(task, "g", "t0", ""))
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 0 {
+		t.Errorf("reservations %v", got)
+	}
+	attempted(1, "r0")(task)
+	s.state.updateTask(ofGroup(task, "g", "t0", ""))
+	s.decide(noon)
+	if got := countReserved(s.state); got["r1"] != 1 {
+		t.Errorf("reservations %v once it is recorded", got)
+	}
+}
+
 func TestScheduler_ReservesNothingDuringBackoff(t *testing.T) {
 	s := newTestScheduler(func() time.Time { return noon })
 	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))

@@ -125,8 +125,6 @@ type IndexFailure struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=-2147483648
 	// +kubebuilder:validation:Maximum=2147483647
-	// +kubebuilder:validation:Minimum=-2147483648
-	// +kubebuilder:validation:Maximum=2147483647
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// Signal is the number of the signal that ended the process; 0 if there was none.
 	// +optional

@@ -154,6 +154,25 @@ func TestPlan_UpdatesChangedGroups(t *testing.T) {
 	}
 }
 
+// Tasks of other indexes may exist, so the array of a group never changes.
+func TestPlan_KeepsArrayOfGroup(t *testing.T) {
+	withArray := func(size int32) func(*Input) {
+		return func(w *Input) { w.Job.Spec.TaskGroups[0].Array = &v1alpha1.Array{Size: size} }
+	}
+	counts := v1alpha1.TaskCounts{RunningTasks: 5}
+	if got := Plan(noon, DefaultTick, newInput("running", withArray(5), groups(counts), withArray(6))); len(got.Update) != 0 {
+		t.Errorf("the group is updated: %v", got.Reasons)
+	}
+	got := Plan(noon, DefaultTick, newInput("running", withArray(5), groups(counts), withArray(6), grown))
+	if len(got.Update) != 1 || got.Update[0].Spec.Array.Size != 5 || *got.Update[0].Spec.Count != 7 {
+		t.Errorf("updates %+v", got.Update)
+	}
+	pending := Plan(noon, DefaultTick, newInput("pending", withArray(700), func(w *Input) { w.Job.Spec.TaskGroups = w.Job.Spec.TaskGroups[:1] })).Status
+	if pending.TotalTasks != 700 {
+		t.Errorf("a group without a status counts as %d tasks", pending.TotalTasks)
+	}
+}
+
 func TestPlan_HashesTakenGroupNames(t *testing.T) {
 	got := Plan(noon, DefaultTick, newInput("", func(w *Input) { w.TakenNames = map[string]bool{"j-a": true} }))
 	name := got.Create[0].Name

@@ -75,14 +75,11 @@ func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
 // createReplicas requests robots and creates Tasks. It returns again if all requested
 // replicas were created, so that more may fit into the window.
 func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
-	missing := c.buildMissingTasks(w.newTaskBuilder(), actions.Complete)
-	if len(actions.CreateIndexes) > 0 {
-		indexes, err := c.buildIndexTasks(ctx, w.newTaskBuilder(), actions.CreateIndexes)
-		if err != nil {
-			return false, err
-		}
-		missing = append(missing, indexes...)
+	indexes, err := c.buildIndexTasks(ctx, w.newTaskBuilder(), actions.CreateIndexes)
+	if err != nil {
+		return false, err
 	}
+	missing := append(c.buildMissingTasks(w.newTaskBuilder(), actions.Complete), indexes...)
 	if err := c.createTasks(ctx, w.Group, missing); err != nil {
 		return false, err
 	}

@@ -18,6 +18,7 @@ type arrayIndexes struct {
 	ranges  array.Ranges
 	total   int
 	byRange map[int]*rangeIndexes // of ranges that have, or had, a Task
+	untried map[int]bool          // ranges with untried indexes
 	sum     indexCounts
 }
 
@@ -57,7 +58,7 @@ func (c *indexCounts) addCounts(o indexCounts, n int) {
 
 // newArrayIndexes returns the indexes of an array whose Tasks are records.
 func newArrayIndexes(a *v1alpha1.Array, records map[string]taskRecord) *arrayIndexes {
-	x := &arrayIndexes{ranges: array.Divide(a), total: array.Count(a), byRange: map[int]*rangeIndexes{}}
+	x := &arrayIndexes{ranges: array.Divide(a), total: array.Count(a), byRange: map[int]*rangeIndexes{}, untried: map[int]bool{}}
 	for name, c := range records {
 		x.setTask(name, &c, true)
 	}
@@ -118,6 +119,9 @@ func (x *arrayIndexes) countRange(n int, records map[string]taskRecord) {
 	x.sum.addCounts(r.counts, -1)
 	r.recount(records)
 	x.sum.addCounts(r.counts, 1)
+	if delete(x.untried, n); !r.untried.IsEmpty() {
+		x.untried[n] = true
+	}
 }
 
 // recount counts the indexes. One with a Task of its own is in the state of that Task, whatever its
@@ -154,10 +158,7 @@ func (r *rangeIndexes) recount(records map[string]taskRecord) {
 
 // nextUntried returns the first failed indexes that have no Task and for which none is being created.
 func (x *arrayIndexes) nextUntried(limit int, creating map[int32]bool) (out []IndexTask) {
-	if x.sum.untried == 0 {
-		return nil
-	}
-	for _, n := range slices.Sorted(maps.Keys(x.byRange)) {
+	for _, n := range slices.Sorted(maps.Keys(x.untried)) {
 		for i := range x.byRange[n].untried.All() {
 			if len(out) == limit {
 				return out
@@ -340,9 +341,9 @@ func (x *arrayIndexes) hasEnded(n int, index int32, records map[string]taskRecor
 // runAgain returns the failed indexes without a Task, as changes of their ranges. A range that is on a
 // robot would get the same failures again with the next report.
 func (x *arrayIndexes) runAgain(records map[string]taskRecord) (out []RangeChange) {
-	for _, n := range slices.Sorted(maps.Keys(x.byRange)) {
+	for _, n := range slices.Sorted(maps.Keys(x.untried)) {
 		r := x.byRange[n]
-		if c := records[r.task]; !r.untried.IsEmpty() && !c.state.IsActive() && !c.deleting {
+		if c := records[r.task]; !c.state.IsActive() && !c.deleting {
 			out = append(out, RangeChange{Task: r.task, RunAgain: r.untried})
 		}
 	}

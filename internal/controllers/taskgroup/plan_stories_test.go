@@ -195,6 +195,7 @@ func (s *story) reportIndexes(n int, state lifecycle.TaskState, succeeded, faile
 	s.logLine("> %s is %s, succeeded [%s], failed [%s]", name, state, succeeded, failed)
 	t := s.tasks[name]
 	t.Status.State, t.Status.Array = string(state), &v1alpha1.TaskArrayStatus{Succeeded: succeeded, Failed: failed}
+	s.now = s.now.Add(time.Second) // counts are written once in a while
 	s.recordTasks()
 	s.runUntilStable()
 	s.logLine("counts: %s", describeCounts(s.w.Group.Status.TaskCounts))
@@ -203,6 +204,7 @@ func (s *story) reportIndexes(n int, state lifecycle.TaskState, succeeded, faile
 func (s *story) endTask(name string, state lifecycle.TaskState) {
 	s.logLine("> %s is %s", name, state)
 	s.tasks[name].Status.State = string(state)
+	s.now = s.now.Add(time.Second)
 	s.recordTasks()
 	s.runUntilStable()
 	s.logLine("counts: %s", describeCounts(s.w.Group.Status.TaskCounts))

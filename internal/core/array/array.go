@@ -73,16 +73,17 @@ func (r Ranges) RangeOf(index int32) (n int, found bool) {
 	return r.all.Position(index) / r.size, true
 }
 
-// LargestRange returns the range of an array whose items take the most bytes. Nil without an array, or if
-// it has no range.
-func LargestRange(a *v1alpha1.Array) (largest *v1alpha1.TaskArray) {
+// LargestRange returns the range of an array whose items take the most bytes, or one of an array without
+// items. Nil without an array.
+func LargestRange(a *v1alpha1.Array) *v1alpha1.TaskArray {
 	if a == nil {
 		return nil
 	}
-	r, most := Divide(a), -1
-	for n := range r.Count() {
+	r := Divide(a)
+	largest, most := r.Range(0), 0
+	for n := 0; n*r.size < len(a.Items); n++ {
 		part := r.Range(n)
-		if bytes := len(part.Indexes) + itemBytes(part.Items); bytes > most {
+		if bytes := itemBytes(part.Items); bytes > most {
 			largest, most = part, bytes
 		}
 	}

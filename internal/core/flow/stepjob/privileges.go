@@ -96,8 +96,8 @@ func checkGroupPrivileges(t *robotv1.JobTemplate, step *flowv1.Flow, patch *robo
 }
 
 // fieldThatReachesGroup returns the field of a patch that affects all tasks of a group, or "".
-// Meta fills the references of their commands. A task that is added, or that shares their
-// disk, runs beside them.
+// Meta fills the references of their commands, and an item is a variable of theirs. A task that is
+// added, or that shares their disk, runs beside them.
 func fieldThatReachesGroup(t *robotv1.JobTemplate, patch *robotv1.JobSpec, merged *robotv1.TaskGroupDefinition) string {
 	if len(patch.Meta) > 0 {
 		return "meta"
@@ -109,6 +109,9 @@ func fieldThatReachesGroup(t *robotv1.JobTemplate, patch *robotv1.JobSpec, merge
 		}
 		if len(g.Meta) > 0 {
 			return fmt.Sprintf("taskGroups[%s].meta", g.Name)
+		}
+		if g.Array != nil && len(g.Array.Items) > 0 {
+			return fmt.Sprintf("taskGroups[%s].array.items", g.Name)
 		}
 		for _, d := range g.TaskDefinitions() {
 			if merged.EphemeralDisk != nil || findDefinition(&t.Spec, g.Name, d.Name) == nil {

@@ -333,6 +333,23 @@ taskGroups:
 	}
 }
 
+// The agent expands nothing in an item, so that a value is not escaped for it.
+func TestBuildRobotJobSpec_ReplacesReferencesInItems(t *testing.T) {
+	template := &robotv1.JobTemplate{Spec: robotv1.JobSpec{TaskGroups: []robotv1.TaskGroupDefinition{{Name: "g"}}}}
+	g := &template.Spec.TaskGroups[0]
+	g.Tasks = []robotv1.TaskDefinition{{Name: "t", Driver: "exec"}}
+	g.Array = &robotv1.Array{Items: []string{"$(params.area)-1", "$(flows.map.outputs.n)", "plain"}}
+	v := Values{Params: map[string]string{"area": "north ${y}"}, Flows: map[string]StepValues{"map": {Outputs: map[string]string{"n": "7"}}}}
+	spec, err := BuildRobotJobSpec(template, &flowv1.Flow{Name: "train"}, v)
+	if err != nil || strings.Join(spec.TaskGroups[0].Array.Items, ",") != "north ${y}-1,7,plain" {
+		t.Errorf("%v, %v", spec.TaskGroups[0].Array, err)
+	}
+	g.Array.Items = []string{"$(params.none)"}
+	if _, err := BuildRobotJobSpec(template, &flowv1.Flow{Name: "train"}, v); err == nil || !strings.Contains(err.Error(), "taskGroups[g].array.items[0]: $(params.none) is not defined") {
+		t.Errorf("an unknown reference: %v", err)
+	}
+}
+
 func TestBuildRobotJobSpec_RejectsInvalidPatch(t *testing.T) {
 	for _, c := range []struct {
 		name, patch string
@@ -468,6 +485,9 @@ spec:
 		{"an added group", `{taskGroups: [{name: new, meta: {a: b}, tasks: [` + added + `]}]}`, nil},
 		{"an added privileged task", `{taskGroups: [{name: plain, tasks: [{name: new, driver: raw_exec, config: {execConfig: {command: mine}}}]}]}`, nil},
 		{"count", `{taskGroups: [{name: g, count: 3}]}`, nil},
+		{"the size of an array", `{taskGroups: [{name: g, array: {size: 3}}]}`, nil},
+		{"items of an array", `{taskGroups: [{name: g, array: {items: [mine]}}]}`,
+			[]string{"taskGroups[g].array.items: also changes taskGroups[g].initTasks[prep], which has user: root"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			step := patched(t, c.patch)
