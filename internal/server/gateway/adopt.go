@@ -47,6 +47,9 @@ func adoptAttempt(t *robotv1.Task, e journaledAttempt, missing attemptRange) *ro
 	if isCurrent {
 		s.State = string(to)
 		makeCurrent(s, e)
+		if !t.IsRange() { // those of indexes that do not run again stay
+			s.Outputs = nil
+		}
 	}
 	return s
 }
@@ -82,11 +85,14 @@ func highestAttempt(s *robotv1.TaskStatus) int32 {
 }
 
 // newAttempt returns the entry of an attempt in the history. One that has completed is marked, so
-// that no later one replaces it.
+// that no later one replaces it. The current one is marked as adopted until its end.
 func newAttempt(t *robotv1.Task, e journaledAttempt, isCurrent bool) robotv1.TaskAttempt {
 	a := robotv1.TaskAttempt{Attempt: e.Attempt, Robot: e.robot.Name, State: string(lifecycle.TaskDispatching)}
 	if e.robot.Namespace != t.Namespace {
 		a.RobotNamespace = e.robot.Namespace
+	}
+	if isCurrent {
+		a.Reason = ReasonAttemptAdopted
 	}
 	switch {
 	case e.State == wire.ReportCompleted:
@@ -119,7 +125,7 @@ func makeCurrent(s *robotv1.TaskStatus, e journaledAttempt) {
 		s.RestartCount++
 	}
 	s.Attempt = e.Attempt
-	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs, s.RetryAt = nil, nil, nil, 0, nil, nil, nil
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.RetryAt = nil, nil, nil, 0, nil, nil
 	s.Reason = ReasonAttemptAdopted
 	s.Message = fmt.Sprintf("robot %s reported attempt %d, which is newer than the restored backup", e.robot.Name, e.Attempt)
 	meta.RemoveStatusCondition(&s.Conditions, robotv1.ConditionAccepted)

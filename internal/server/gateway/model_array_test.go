@@ -399,6 +399,23 @@ func (m *model) checkEnds(seen, next *robotv1.Task) {
 	}
 }
 
+// hasFailedIndex reports whether an index of a range has failed, as its robot or the API server knows.
+func (m *model) hasFailedIndex() bool {
+	for _, t := range m.tasks {
+		if _, failed := array.Ended(t); !failed.IsEmpty() {
+			return true
+		}
+	}
+	for _, r := range m.agents {
+		for _, run := range r.live {
+			if run.indexes != nil && !run.indexes.failed.IsEmpty() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // checkSettledArray fails the test if an index has no end, or has failed and was not tried again,
 // although its range has completed. In a job that has completed, only canceled and failed tasks are not
 // completed: a user may requeue some of them.

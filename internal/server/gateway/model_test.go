@@ -457,6 +457,9 @@ func (m *model) maySettleSilent(r *modelRobot) bool {
 			return false
 		}
 	}
+	if m.hasFailedIndex() {
+		return false // it will be tried on another robot
+	}
 	for _, robot := range m.agents {
 		if len(robot.unacked) > 0 {
 			return false

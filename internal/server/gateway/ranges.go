@@ -41,9 +41,11 @@ func endsOf(now time.Time, t *robotv1.Task, r report) array.Ends {
 }
 
 // concludeRange returns the report of the end of an attempt with the state that follows from the ends
-// of the indexes: a range is completed if and only if all of them have ended.
+// of the indexes: a range is completed if and only if all of them have ended. Reports of attempts that do
+// not count stay as they are.
 func concludeRange(now time.Time, t *robotv1.Task, r report) report {
-	if !t.IsRange() || !r.IsTerminal() {
+	counts := r.attempt == t.Status.Attempt || isReconciling(t, r.attempt)
+	if !t.IsRange() || !r.IsTerminal() || !counts {
 		return r
 	}
 	merged := *t
@@ -58,6 +60,10 @@ func concludeRange(now time.Time, t *robotv1.Task, r report) report {
 		r.State, r.Reason = wire.ReportFailed, ReasonIndexesMissing
 		r.Message = fmt.Sprintf("the robot reported that the task has completed, but not the end of %d indexes: %s",
 			left.Len(), wire.TruncateText(left.String(), maxNamedIndexes))
+		if a := t.Status.FindAttempt(r.attempt); a != nil && a.Reason == ReasonAttemptAdopted {
+			// The restored backup lacks the ends of an earlier attempt: without fault.
+			r.Reason = wire.ReasonAgentRestarted
+		}
 	}
 	return r
 }
@@ -71,11 +77,16 @@ func mergeEnds(now time.Time, t *robotv1.Task, next *robotv1.TaskStatus, r repor
 	}
 }
 
+// hasEnds reports whether a report has the end of an index.
+func (r report) hasEnds() bool {
+	return r.Array != nil && (r.Array.Succeeded != "" || r.Array.Failed != "")
+}
+
 // isProgressOf reports whether a write of the report would only add ends of indexes to a range that
 // runs.
 func isProgressOf(t *robotv1.Task, r report) bool {
 	return t.IsRange() && lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning &&
-		r.Array != nil && r.State == wire.ReportRunning && r.attempt == t.Status.Attempt
+		r.hasEnds() && r.State == wire.ReportRunning && r.attempt == t.Status.Attempt
 }
 
 // startsNoIndex reports whether the current attempt of a range is to start no more indexes.

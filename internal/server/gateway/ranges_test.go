@@ -11,11 +11,14 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/indexset"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
 
 // newRangeTask returns a task of the indexes 0 to 9 in this state.
@@ -91,6 +94,8 @@ func TestApplyReport_OfRange(t *testing.T) {
 			"completed code 0; 1 completed 0", 0},
 		{"progress of a lost attempt waits for the manager", newLostRange(lifecycle.TaskRunning), []report{withEnds(running, "0-3", "")},
 			"running; 1 running; 2 ", 1},
+		{"but not the report that it runs, without ends", newLostRange(lifecycle.TaskRunning), []report{withEnds(running, "", "")},
+			"running; 1 running; 2 ", 0},
 		{"so does its end", newLostRange(lifecycle.TaskRunning), []report{withEnds(done, "0-9", "")},
 			"running; 1 completed 0; 2 ", 1},
 		{"its end without all indexes", newLostRange(lifecycle.TaskRunning), []report{withEnds(done, "0-7", "")},
@@ -144,6 +149,20 @@ func TestApplyReport_DescribesFailedIndexes(t *testing.T) {
 	f := s.Failures[0]
 	if f.Index != 3 || f.Robot != "r1" || f.RobotNamespace != "fleet" || *f.ExitCode != 7 || f.Reason != wire.ReasonExited || !f.FinishedAt.Equal(robotTime(clock, new(clock.Add(time.Second)))) {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestApplyReport_ProgressIsNoEvent(t *testing.T) {
+	var reports []report
+	for _, succeeded := range []string{"", "0", "0-1", "0-2"} {
+		r := withEnds(reportOf(wire.ReportRunning, "Progress", 0), succeeded, "")
+		r.Message = "indexes " + succeeded + " have ended"
+		reports = append(reports, r)
+	}
+	reports[0].Event = "Started"
+	next, _ := applyReports(clock, newRangeTask(lifecycle.TaskDispatching, 1), reports)
+	if e := next.Status.Events; len(e) != 1 || e[0].Type != "Started" {
+		t.Errorf("events %+v", e)
 	}
 }
 
@@ -373,5 +392,80 @@ func TestRunsArrays_IsWritten(t *testing.T) {
 		if s := nextRobotStatus(newKnownRobot("Online").Status, w, offlineAfter); s.Agent.RunsArrays != want {
 			t.Errorf("%s: %+v", protocol, s.Agent)
 		}
+	}
+}
+
+// TestAdoptAttempt_OfRange restores a backup without the attempts of a range: the last one, which ran what
+// the others had left, completes, and the indexes of the others run again, without fault.
+func TestAdoptAttempt_OfRange(t *testing.T) {
+	task := restoredTask(lifecycle.TaskRunning, 1)
+	task.Spec.Array = &robotv1.TaskArray{Indexes: "0-9"}
+	task.Status.Outputs = map[string]string{"a": "1"}
+	ended("0-1", "")(&task.Status)
+	s := adoptAttempt(task, journaled("r2", 3, wire.ReportRunning), attemptRange{known: 1, first: epochStart})
+	if s == nil || s.Attempt != 3 || s.Array.Succeeded != "0-1" || s.Outputs["a"] != "1" {
+		t.Fatalf("adopted: %+v", s)
+	}
+	task.Status = *s
+	of3 := func(r report) report { return withRobot("r2", withAttempt(3, r)) }
+	next, outcomes := applyReports(clock, task, []report{of3(withEnds(reportOf("running", "", 0), "5-7", "")), of3(withEnds(reportOf("completed", "", 0), "5-9", ""))})
+	if got, want := formatRange(next.Status), "exited AgentRestarted code 0; 1 canceled; 3 failed 0; succeeded 0-1,5-9, failed "; got != want || !outcomes[1].ack {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if !wire.IsWithoutFault(next.Status.FindAttempt(3).Reason) {
+		t.Errorf("attempt %+v", next.Status.FindAttempt(3))
+	}
+}
+
+func TestGateway_RunsRange(t *testing.T) {
+	s := start(t)
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", IndexExit: func(index, _ int32) int32 { return index % 2 }})
+	defer r.Stop()
+	task := newBoundTask("t1", "r1")
+	task.Spec.Array = &robotv1.TaskArray{Indexes: "0-4,9"}
+	s.createTask(task)
+	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
+	eventually(t, "every report is acknowledged", func() bool { return r.UnacknowledgedCount() == 0 })
+	got := s.task("t1").Status
+	if a := got.Array; a == nil || a.Succeeded != "0,2,4" || a.Failed != "1,3,9" || len(a.Failures) != 3 || len(a.Durations) != 1 {
+		t.Errorf("ends %+v", a)
+	}
+	if want := "3 of 6 indexes failed"; got.Message != want {
+		t.Errorf("message %q, want %q", got.Message, want)
+	}
+	if starts := r.IndexStarts()[string(task.UID)]; !slices.Equal(starts, []int32{0, 1, 2, 3, 4, 9}) {
+		t.Errorf("started %v", starts)
+	}
+}
+
+func TestGateway_PausedRangeContinuesWithTheRest(t *testing.T) {
+	s := start(t)
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", IndexRun: 5 * time.Millisecond, ProgressEvery: time.Millisecond})
+	defer r.Stop()
+	task := newBoundTask("t1", "r1")
+	task.Spec.Array = &robotv1.TaskArray{Indexes: "0-199"}
+	s.createTask(task)
+	eventually(t, "an index has ended", func() bool { return s.task("t1").Status.Array != nil })
+	patch := []byte(`{"spec":{"array":{"pauseAttempt":1}}}`)
+	if err := s.api.Patch(t.Context(), s.task("t1"), client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the attempt ends", func() bool { return s.state("t1") == lifecycle.TaskExited })
+	paused := s.task("t1")
+	left := array.Left(paused)
+	if paused.Status.Reason != wire.ReasonPaused || left.IsEmpty() {
+		t.Errorf("%s: %s left", formatRange(paused.Status), left)
+	}
+	s.editStatus("t1", func(st *robotv1.TaskStatus) {
+		st.State, st.Attempt = string(lifecycle.TaskDispatching), 2
+		st.Attempts = append(st.Attempts, robotv1.TaskAttempt{Attempt: 2, Robot: "r1"})
+	})
+	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
+	starts := r.IndexStarts()[string(task.UID)]
+	slices.Sort(starts)
+	if !slices.Equal(starts, slices.Collect(indexset.UpTo(200).All())) {
+		t.Errorf("the indexes that were started are %v", indexset.Of(starts...))
 	}
 }

@@ -64,16 +64,13 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	case !canReport(t, r):
 		return reportOutcome{drop: dropWrongRobot, ack: true}
 	}
-	r = r.withEvictionReason(t)
-	if r.attempt == t.Status.Attempt || isReconciling(t, r.attempt) {
-		r = concludeRange(now, t, r)
-	}
+	r = concludeRange(now, t, r.withEvictionReason(t))
 	next := t.Status.DeepCopy()
 	recordEnd(now, next, r)
 	v := reportOutcome{ack: true, drop: dropOldAttempt}
 	switch {
 	case isReconciling(t, r.attempt):
-		v.drop, v.ack = "", !r.IsTerminal() && r.Array == nil
+		v.drop, v.ack = "", !r.IsTerminal() && !r.hasEnds()
 		recordLostAttemptRunning(now, next.FindAttempt(r.attempt), r)
 	case r.attempt == t.Status.Attempt:
 		mergeEnds(now, t, next, r)
@@ -201,6 +198,9 @@ func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dr
 	}
 	from := lifecycle.TaskState(s.State)
 	if from == lifecycle.TaskRunning && signal == lifecycle.TaskStarted {
+		if r.hasEnds() {
+			r.Event = "" // status.array has more; these would replace all other events
+		}
 		mergeDetails(now, s, r) // repeats that it runs
 		return "", ""
 	}

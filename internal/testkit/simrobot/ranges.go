@@ -17,7 +17,7 @@ type indexes struct {
 	left              indexset.Set // without the running one
 	succeeded, failed indexset.Set
 	failures          []wire.IndexFailure
-	durations         [wire.MaxDurationCounts]int32
+	durations         []int32
 	startsNone        bool
 	reported          time.Time // when progress was reported last
 }
@@ -36,7 +36,7 @@ func (x *indexes) report() *wire.ArrayReport {
 	if x == nil || x.succeeded.IsEmpty() && x.failed.IsEmpty() {
 		return nil
 	}
-	return &wire.ArrayReport{Succeeded: x.succeeded.String(), Failed: x.failed.String(), Failures: x.failures, Durations: slices.Clone(x.durations[:])}
+	return &wire.ArrayReport{Succeeded: x.succeeded.String(), Failed: x.failed.String(), Failures: x.failures, Durations: slices.Clone(x.durations)}
 }
 
 // runIndexes runs the indexes of an attempt one after another, and ends it.
@@ -90,7 +90,11 @@ func (r *Robot) endIndex(k key, it *attempt, index int32) {
 			x.failures = append(x.failures, wire.IndexFailure{Index: index, ExitCode: code, Reason: wire.ReasonExited, FinishedAt: now})
 		}
 	}
-	x.durations[min(bits.Len64(uint64(r.cfg.IndexRun.Milliseconds())), len(x.durations)-1)]++
+	class := min(bits.Len64(uint64(r.cfg.IndexRun.Milliseconds())), wire.MaxDurationCounts-1)
+	for len(x.durations) <= class {
+		x.durations = append(x.durations, 0)
+	}
+	x.durations[class]++
 	if now.Sub(x.reported) >= r.cfg.ProgressEvery {
 		x.reported = now
 		r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Array: x.report()})
