@@ -93,6 +93,33 @@ func TestExec_MemoryLimitReportsOOMKilled(t *testing.T) {
 	}
 }
 
+// The kernel counts its kills of all indexes of a range together.
+func TestExec_MemoryLimitOfARangeIsReportedForItsIndex(t *testing.T) {
+	t.Parallel()
+	const script = `case $K8S4R_TASK_INDEX in 1) x=$(head -c 200000000 /dev/zero | tr '\0' a); echo ${#x};; 2) exit 1;; esac`
+	end, _, _ := ends(t, shell("t1", script, overRange("0-3"), needs(func(r *wire.Resources) { r.Memory = "32Mi" })))
+	requireIndexes(t, end, "0,3", "1-2")
+	if f := end.Array.Failures; len(f) != 2 || f[0].Reason != wire.ReasonOOMKilled || f[1].Reason != wire.ReasonExited {
+		t.Errorf("failures = %+v, want that of index 1 for its memory", f)
+	}
+}
+
+// To kill all processes of a control group, the agent forbids new ones.
+func TestExec_IndexAfterAForkBombStarts(t *testing.T) {
+	t.Parallel()
+	script := `[ $K8S4R_TASK_INDEX != 1 ] || { trap '' TERM; for i in $(seq 1 5000); do sleep 600 & done 2>errors; sleep 600; }; sleep 0.01 & wait`
+	end, _, dir := ends(t, shell("t1", script, overRange("0-2"), func(w *wire.Task) {
+		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(3*time.Second), new(wire.Duration(10*time.Millisecond))
+	}))
+	requireIndexes(t, end, "0,2", "1")
+	if f := end.Array.Failures; len(f) != 1 || f[0].Reason != wire.ReasonTimeout {
+		t.Errorf("failures = %+v, want Timeout", f)
+	}
+	if left := taskProcesses(dir); len(left) > 0 {
+		t.Errorf("processes %v are left over", left)
+	}
+}
+
 func TestExec_LimitsForkBomb(t *testing.T) {
 	t.Parallel()
 	end, out, dir := ends(t, shell("t1", `

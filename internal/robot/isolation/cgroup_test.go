@@ -96,6 +96,27 @@ func TestCgroup_LimitsAndKillsForkBomb(t *testing.T) {
 	}
 }
 
+func TestCgroup_IsUsableAgainWithItsPIDLimit(t *testing.T) {
+	if !allowed(t, FactPIDsLimit) {
+		return
+	}
+	c := newCgroup(t, host().Tree, Limits{PIDs: 40})
+	limit := c.PIDLimit()
+	if err := c.Kill(time.Second); err != nil || limit != "40" {
+		t.Fatalf("limit %q, Kill = %v", limit, err)
+	}
+	if err := c.SetPIDLimit(limit); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := run(t, sh("true & wait; echo forked"), Confinement{Cgroup: c}); status != 0 || out != "forked" {
+		t.Errorf("it ended with status %d and output %q", status, out)
+	}
+	var none *Cgroup
+	if got := none.PIDLimit(); got != "" || none.SetPIDLimit("1") != nil {
+		t.Errorf("no control group has the limit %q", got)
+	}
+}
+
 func pidsDir(c *Cgroup) string {
 	if c.V2 != "" {
 		return c.V2

@@ -2,10 +2,15 @@ package shim
 
 import (
 	"bufio"
+	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,4 +45,54 @@ func (s *shim) readOutputs() map[string]string {
 		}
 	}
 	return found
+}
+
+// mergeOutputs adds the outputs of an index to those of the indexes before, and stores them all for the
+// case that the shim is killed. Together they have the size of one outputs file at most.
+func (s *shim) mergeOutputs() {
+	found := s.readOutputs()
+	if len(found) == 0 {
+		return
+	}
+	size := 0
+	for _, value := range s.indexes.outputs {
+		size += len(value)
+	}
+	if s.indexes.outputs == nil {
+		s.indexes.outputs = map[string]string{}
+	}
+	for name, value := range found {
+		grown := size + len(value) - len(s.indexes.outputs[name])
+		if grown <= maxOutputsFile {
+			size, s.indexes.outputs[name] = grown, value
+		}
+	}
+	if err := storeOutputs(s.spec.Dir, s.indexes.outputs); err != nil {
+		s.output.log.WriteSystemLine("the outputs were not stored: "+err.Error(), time.Now())
+	}
+}
+
+// outputsFileName is the file with the outputs of the indexes of a range that have ended.
+const outputsFileName = "outputs"
+
+func storeOutputs(dir string, outputs map[string]string) error {
+	b, err := json.Marshal(outputs)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, outputsFileName)
+	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+}
+
+// ReadOutputs returns the outputs of the indexes of a range whose shim was killed. If there are none, the
+// result is nil.
+func ReadOutputs(dir string) (outputs map[string]string, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, outputsFileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &outputs)
+	}
+	return outputs, err
 }

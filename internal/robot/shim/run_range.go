@@ -93,9 +93,9 @@ func (s *shim) finishIndex(index int32, startedAt time.Time) {
 	s.indexes.oomKills = end.OOMKills
 	s.indexes.killed = s.indexes.killed || s.killed
 	if s.stopReason == "" || s.stopReason == wire.ReasonTimeout {
+		s.mergeOutputs() // before the end is recorded, after which the index never runs again
 		s.state.holdIndexEnd(s.newIndexEnd(index, end, at, at.Sub(startedAt)))
 		s.indexes.ended++
-		s.mergeOutputs()
 	} else {
 		s.indexes.interrupted = &end
 		s.indexes.stopReason = cmp.Or(s.indexes.stopReason, s.stopReason)
@@ -114,25 +114,6 @@ func (s *shim) newIndexEnd(index int32, end driver.End, at time.Time, took time.
 		e.Reason = wire.ReasonOOMKilled
 	}
 	return e
-}
-
-// mergeOutputs adds the outputs of an index to those of the indexes before. All of them together have
-// the size of one file at most.
-func (s *shim) mergeOutputs() {
-	size := 0
-	for _, value := range s.indexes.outputs {
-		size += len(value)
-	}
-	for name, value := range s.readOutputs() {
-		if size += len(value) - len(s.indexes.outputs[name]); size > maxOutputsFile {
-			size -= len(value) - len(s.indexes.outputs[name])
-			continue
-		}
-		if s.indexes.outputs == nil {
-			s.indexes.outputs = map[string]string{}
-		}
-		s.indexes.outputs[name] = value
-	}
 }
 
 // newRangeExit returns the Exit of a range. err is why an index could not be started.

@@ -120,6 +120,20 @@ func (b *agentBench) measureRate(driver string, n int) startRate {
 	return startRate{count / last.Sub(began).Seconds(), own + (after.childrenMs-before.childrenMs)/count, own}
 }
 
+// measureArrayRate returns how many indexes of ranges that follow each other were run per second, from
+// the dispatch of the first range to the end of the last.
+func (b *agentBench) measureArrayRate(driver string, n int) float64 {
+	began := time.Now()
+	for from := 0; from < n; from += wire.MaxRangeSize {
+		b.next++
+		task := fakeserver.NewTask(fmt.Sprintf("t%d", b.next), driver, "/bin/true")
+		task.Spec.Array = &wire.TaskArray{Indexes: fmt.Sprintf("%d-%d", from, min(n, from+wire.MaxRangeSize)-1)}
+		b.server.SendDispatch(b.robot.ID, wire.Dispatch{Action: wire.ActionCreate, Task: task, Attempt: 1})
+		b.await("the end of a range", func() bool { return b.ended[task.Metadata.UID] })
+	}
+	return float64(n) / time.Since(began).Seconds()
+}
+
 // startTasks starts n tasks, and returns when all run.
 func (b *agentBench) startTasks(n int) {
 	var uids []string

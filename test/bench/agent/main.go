@@ -19,6 +19,7 @@ import (
 
 var (
 	single  = flag.Int("latency-tasks", 300, "tasks to start one at a time, with each driver")
+	indexes = flag.Int("array-indexes", 2000, "indexes of arrays to run, with each driver")
 	burst   = flag.Int("burst-tasks", 500, "tasks to start as fast as possible, with each driver")
 	running = flag.Int("running-tasks", 1000, "tasks that run while memory is measured")
 	flooded = flag.Int64("flood-bytes", 64<<20, "bytes that a task writes to its log as fast as it can")
@@ -41,6 +42,12 @@ type result struct {
 	StartsPerS     float64 `json:"starts_per_s"`
 	ExecStartsPerS float64 `json:"exec_starts_per_s"`
 	ForkExecPerS   float64 `json:"forkexec_per_s"`
+	// ArrayStartsPerS is the rate of the indexes of a range, which run one after another as the
+	// processes of ForkExecPerS do.
+	ArrayStartsPerS     float64 `json:"array_starts_per_s"`
+	ExecArrayStartsPerS float64 `json:"exec_array_starts_per_s"`
+	// ArrayForkExecRatio is ArrayStartsPerS / ForkExecPerS.
+	ArrayForkExecRatio float64 `json:"array_forkexec_ratio"`
 	// CPUMs is the CPU time of agent, shim and task, for each task. AgentCPUMs is the agent's part.
 	CPUMs      float64 `json:"cpu_ms"`
 	AgentCPUMs float64 `json:"agent_cpu_ms"`
@@ -61,11 +68,28 @@ func runBenchmark(t testing.TB) {
 	raw, exec := b.measureRate("raw_exec", *burst), b.measureRate("exec", *burst)
 	r.StartsPerS, r.CPUMs, r.AgentCPUMs = raw.startsPerS, raw.cpuMs, raw.agentCPUMs
 	r.ExecStartsPerS, r.ExecCPUMs = exec.startsPerS, exec.cpuMs
-	r.ForkExecPerS = measureForkRate(t, *burst)
+	r.measureArrays(b)
 	r.flood = b.measureFlood(*flooded)
 	r.footprint = b.measureFootprint(*running)
 	r.RSSIdleMB = idle
 	printResult(r)
+}
+
+// minArrayRatio is the least ArrayForkExecRatio.
+const minArrayRatio = 0.5
+
+// measureArrays measures ranges and bare fork and exec in turn, so that other work on this machine slows
+// both down.
+func (r *result) measureArrays(b *agentBench) {
+	const rounds = 4
+	for range rounds {
+		r.ForkExecPerS += measureForkRate(b.t, *burst) / rounds
+		r.ArrayStartsPerS += b.measureArrayRate("raw_exec", *indexes/rounds) / rounds
+	}
+	r.ExecArrayStartsPerS = b.measureArrayRate("exec", *indexes/rounds)
+	if r.ArrayForkExecRatio = r.ArrayStartsPerS / r.ForkExecPerS; r.ArrayForkExecRatio < minArrayRatio {
+		b.t.Errorf("ranges run %.2f of the processes of bare fork and exec, want at least %.1f", r.ArrayForkExecRatio, minArrayRatio)
+	}
 }
 
 func printResult(r result) {
@@ -75,6 +99,8 @@ func printResult(r result) {
 	fmt.Fprintf(w, "fork and exec\t%.2f\t%.2f\t%.0f\t\t\n", r.ForkExecP50Ms, r.ForkExecP99Ms, r.ForkExecPerS)
 	fmt.Fprintf(w, "raw_exec\t%.2f\t%.2f\t%.0f\t%.1f\t\n", r.StartP50Ms, r.StartP99Ms, r.StartsPerS, r.CPUMs)
 	fmt.Fprintf(w, "exec\t%.2f\t%.2f\t%.0f\t%.1f\t\n", r.ExecP50Ms, r.ExecP99Ms, r.ExecStartsPerS, r.ExecCPUMs)
+	fmt.Fprintf(w, "range of raw_exec\t\t\t%.0f\t\t\n", r.ArrayStartsPerS)
+	fmt.Fprintf(w, "range of exec\t\t\t%.0f\t\t\n", r.ExecArrayStartsPerS)
 	w.Flush()
 	fmt.Printf("\nthe agent's part of a start of raw_exec: %.1f ms of CPU time\n", r.AgentCPUMs)
 	fmt.Printf("agent RSS       %6.1f MB idle, %.1f MB with %d tasks running\n", r.RSSIdleMB, r.RSSRunningMB, *running)

@@ -184,6 +184,21 @@ func (a *arrayRange) describeEnd(s wire.Status) wire.Status {
 	return s
 }
 
+// abandonedStatus returns the report about a run whose shim was killed. The indexes of a range that have
+// ended never run again, so it has their outputs.
+func (r *Runner) abandonedStatus(run *run) wire.Status {
+	s := unknownEndStatus()
+	if run.array == nil || len(run.task.Spec.Outputs) == 0 {
+		return s
+	}
+	outputs, err := shim.ReadOutputs(r.dirs.ShimDir(run.task.Metadata.UID, run.attempt))
+	if err != nil {
+		r.problems.Warn("the outputs of a range cannot be read", err)
+	}
+	s.Outputs = outputs
+	return s
+}
+
 // untilProgress returns the time until reportProgress has something to do. It is false if no range runs.
 func (r *Runner) untilProgress() (wait time.Duration, isNeeded bool) {
 	var next time.Time

@@ -193,7 +193,7 @@ func (r *Runner) endAbandonedRuns(p *plan, all []abandonedRun) error {
 	}
 	for _, a := range all {
 		r.log.Warn("the shim of a task was killed", "uid", a.run.task.Metadata.UID, "attempt", a.run.attempt)
-		r.finishRun(p, a.run, unknownEndStatus())
+		r.finishRun(p, a.run, r.abandonedStatus(a.run))
 	}
 	if killed > 0 {
 		r.log.Warn("leftover processes of killed shims were killed", "processes", killed)

@@ -64,6 +64,9 @@ func Run(t *testing.T, s Suite) {
 	t.Run("daemonized processes are killed", s.killsDaemons)
 	t.Run("processes of a killed shim are swept", s.sweepsAfterShimKill)
 	t.Run("a task is stopped at its timeout", s.enforcesTimeout)
+	t.Run("the indexes of a range run one after another", s.runsRange)
+	t.Run("an index of a range is stopped at its timeout", s.enforcesTimeoutOfIndex)
+	t.Run("processes of a range whose shim was killed are swept", s.sweepsRangeAfterShimKill)
 	t.Run("an end by SIGTERM while the robot shuts down is no fault", s.detectsShutdown)
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
