@@ -181,6 +181,7 @@ var samplesByPath = map[string]any{
 	"nfs.path":                     "/x",
 	"hostAliases.ip":               "192.0.2.1",
 	"dnsConfig.nameservers":        []string{"192.0.2.1"},
+	"array.indexes":                "0-1",
 	"perms":                        "0644",
 	"operand":                      "!=",
 	"restartPolicy.mode":           "delay",
