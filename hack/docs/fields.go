@@ -40,17 +40,18 @@ func renderFields(root string, pages map[string]string) error {
 
 // handwrittenPages maps the plural and group of a kind to its page in docs/reference/kinds.
 var handwrittenPages = map[string]string{
-	"jobs.robot.k8s4r.io":          "job",
-	"taskgroups.robot.k8s4r.io":    "taskgroup",
-	"tasks.robot.k8s4r.io":         "task",
-	"robots.robot.k8s4r.io":        "robot",
-	"jobtemplates.robot.k8s4r.io":  "jobtemplate",
-	"jobflows.flow.volcano.sh":     "jobflow",
-	"jobtemplates.flow.volcano.sh": "jobflow",
-	"cronjobflows.flow.k8s4r.io":   "cronjobflow",
-	"jobs.batch.volcano.sh":        "vcjob",
-	"commands.bus.volcano.sh":      "vcjob",
-	"rayclusters.ray.io":           "raycluster",
+	"jobs.robot.k8s4r.io":            "job",
+	"taskgroups.robot.k8s4r.io":      "taskgroup",
+	"tasks.robot.k8s4r.io":           "task",
+	"robots.robot.k8s4r.io":          "robot",
+	"heartbeatslices.robot.k8s4r.io": "robot",
+	"jobtemplates.robot.k8s4r.io":    "jobtemplate",
+	"jobflows.flow.volcano.sh":       "jobflow",
+	"jobtemplates.flow.volcano.sh":   "jobflow",
+	"cronjobflows.flow.k8s4r.io":     "cronjobflow",
+	"jobs.batch.volcano.sh":          "vcjob",
+	"commands.bus.volcano.sh":        "vcjob",
+	"rayclusters.ray.io":             "raycluster",
 }
 
 func renderKind(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
@@ -70,12 +71,20 @@ func renderKind(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv
 			continue
 		}
 		p.addLine("\n## %s", part)
+		nested, suffix := elementOf(&schema)
 		if len(schema.Properties) == 0 {
-			p.addLine("\n%s: %s", describeType(&schema), strings.Join(strings.Fields(schema.Description), " "))
+			p.addTable("type", "meaning")
+			p.addRow(describeType(&schema), schema.Description)
+		}
+		if len(nested.Properties) == 0 {
 			continue
 		}
 		p.addTable("field", "type", "default", "meaning")
-		addProperties(p, "", &schema)
+		prefix := ""
+		if suffix != "" {
+			prefix = part + suffix + "."
+		}
+		addProperties(p, prefix, nested)
 	}
 	return p.String()
 }

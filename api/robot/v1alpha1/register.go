@@ -17,6 +17,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Task{}, &TaskList{},
 		&Robot{}, &RobotList{},
 		&JobTemplate{}, &JobTemplateList{},
+		&HeartbeatSlice{}, &HeartbeatSliceList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -110,15 +110,23 @@ type RobotStatus struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Pending;Online;Offline;Unknown;pending;online;offline;unknown
 	Phase string `json:"phase,omitempty"`
-	// LastHeartbeatTime is the time of the last heartbeat, updated at least every third of
-	// --offline-after. Written by the server.
+	// LastHeartbeatTime is the time of the last heartbeat at the last write of the status. If
+	// heartbeatSlice is set, the slice has a later one, and this is updated when the connection
+	// changes and every 16 to 20 minutes. Written by the server.
 	// +optional
 	LastHeartbeatTime *metav1.MicroTime `json:"lastHeartbeatTime,omitempty"`
-	// AcknowledgedUntil ends the period in which the server acknowledges heartbeats, by its clock. It
-	// is changed before a later heartbeat is acknowledged. The manager counts the self-stop deadline
-	// of tasks from when it sees the change, and adds the period. Written by the server.
+	// AcknowledgedUntil ends the period in which the server acknowledges heartbeats, by its clock, if
+	// heartbeatSlice is not set. Otherwise it is a year after lastHeartbeatTime, so that a manager
+	// of an earlier version, which does not read slices, replaces no task that its robot may still
+	// run. Written by the server.
 	// +optional
 	AcknowledgedUntil *metav1.MicroTime `json:"acknowledgedUntil,omitempty"`
+	// HeartbeatSlice is the name of the HeartbeatSlice that has the robot's last heartbeat. If not
+	// set, the robot has never sent one, or the server is of an earlier version and writes all of
+	// them here. Written by the server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	HeartbeatSlice string `json:"heartbeatSlice,omitempty"`
 	// Message explains the phase to people. Written by the manager; the server writes the first
 	// one when it creates the object.
 	// +optional

@@ -218,7 +218,7 @@ const (
 	// ReasonDisconnected: the agent disconnected in order at the time of the transition.
 	ReasonDisconnected = "Disconnected"
 	// ReasonUnresponsive: the server has received no message for --offline-after. The last
-	// contact was that much earlier than the transition; see lastHeartbeatTime.
+	// contact was that much earlier than the transition; see the robot's HeartbeatSlice.
 	ReasonUnresponsive = "Unresponsive"
 )
 
