@@ -29,6 +29,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/job"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
@@ -42,6 +43,7 @@ import (
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/platform/uptime"
 	"k8s4r.io/k8s4r/internal/scheduler"
 )
 
@@ -180,6 +182,7 @@ func newRecorders(mgr ctrl.Manager) (r recorders, err error) {
 }
 
 func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record recorders) map[string]adder {
+	heartbeats := kit.NewHeartbeats(mgr.GetAPIReader(), uptime.OfProcess)
 	sched := scheduler.New(cfg.Now, mgr.GetLogger().WithName("scheduler"))
 	var binder taskgroup.Binder = sched
 	if !chosen.isSelected(task.Name) {
@@ -196,10 +199,10 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record re
 		},
 		task.Name: &task.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own, RecoveryTime: cfg.OfflineAfter / settleShare,
-			Scheduler: sched, FirstAttempt: cfg.Restore.FirstAttempt, Concurrency: 2 * cfg.Concurrency,
+			Scheduler: sched, FirstAttempt: cfg.Restore.FirstAttempt, Concurrency: 2 * cfg.Concurrency, Heartbeats: heartbeats,
 		},
 		robot.Name: &robot.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own,
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own, Heartbeats: heartbeats,
 			Config: robot.Config{OfflineAfter: cfg.OfflineAfter, Approve: cfg.ApproveRobots}, Concurrency: cfg.Concurrency,
 		},
 		jobflow.Name: &jobflow.Controller{

@@ -35,6 +35,8 @@ type Controller struct {
 	Recorder events.EventRecorder
 	// Uptime measures for how long a robot was silent. If nil, it is uptime.OfProcess.
 	Uptime func() time.Duration
+	// Heartbeats has the HeartbeatSlices of the robots. If nil, there are none.
+	Heartbeats *kit.Heartbeats
 	// Concurrency is the number of robots that are reconciled at the same time.
 	Concurrency int
 
@@ -55,6 +57,9 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		c.Uptime = uptime.OfProcess
 	}
 	c.heartbeats = &kit.Sightings[types.UID, time.Time]{Uptime: c.Uptime}
+	if err := c.Heartbeats.Watch(mgr); err != nil {
+		return err
+	}
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Robot{}, indexID, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.Robot).Spec.RobotID}
 	})
@@ -157,7 +162,10 @@ func (c *Controller) observe(ctx context.Context, k key) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	silence, isFirst := c.heartbeats.Observe(r.UID, heartbeatID(&r))
+	silence, isFirst, err := c.observeSilence(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
 	if c.expect.IsStale(r.UID, r.ResourceVersion) {
 		return nil, nil
 	}
@@ -168,6 +176,33 @@ func (c *Controller) observe(ctx context.Context, k key) (*Input, error) {
 	}
 	w.Robots = c.counts.countRobots(k)
 	return w, nil
+}
+
+// sliceReadAge is how old a read of a slice past the cache may be on which the end of contact relies.
+// If many robots of a slice go Offline together, they share the read.
+const sliceReadAge = 5 * time.Second
+
+// observeSilence returns for how long a robot has been silent, by its status and its slice, and
+// whether it may be longer. Before a robot goes Offline, its slice is read past the cache.
+func (c *Controller) observeSilence(ctx context.Context, r *v1alpha1.Robot) (silence time.Duration, isFirst bool, err error) {
+	silence, isFirst = c.silenceOf(r)
+	isOffline := lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOffline
+	if silence < c.OfflineAfter || isOffline {
+		return silence, isFirst, nil
+	}
+	if err := c.Heartbeats.Refresh(ctx, r, sliceReadAge); err != nil {
+		return 0, false, err
+	}
+	silence, isFirst = c.silenceOf(r)
+	return silence, isFirst, nil
+}
+
+func (c *Controller) silenceOf(r *v1alpha1.Robot) (silence time.Duration, isFirst bool) {
+	silence, isFirst = c.heartbeats.Observe(r.UID, heartbeatID(r))
+	if slice, ok := c.Heartbeats.ObserveRobot(r); ok {
+		silence, isFirst = min(silence, slice.Silence), isFirst && slice.IsFirst
+	}
+	return silence, isFirst
 }
 
 func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, actions Actions) error {

@@ -44,8 +44,9 @@ type Ages struct {
 // Contacts observes when the server writes that a robot was in contact, and what it and the manager
 // write about tasks on robots.
 type Contacts struct {
-	robots kit.Sightings[key, robotContact]
-	grants kit.Sightings[key, grant]
+	heartbeats *kit.Heartbeats
+	robots     kit.Sightings[key, robotContact]
+	grants     kit.Sightings[key, grant]
 	// unanswered are the tasks whose robot has not answered a dispatch in time.
 	unanswered kit.Sightings[types.UID, time.Time]
 	running    kit.Sightings[types.UID, start]
@@ -70,9 +71,11 @@ type start struct {
 	started, restarted time.Time
 }
 
-// NewContacts returns Contacts that count with a clock like uptime.OfProcess.
-func NewContacts(uptime func() time.Duration) *Contacts {
+// NewContacts returns Contacts that count with a clock like uptime.OfProcess. Heartbeats has the slices
+// of the robots; if nil, there are none.
+func NewContacts(uptime func() time.Duration, heartbeats *kit.Heartbeats) *Contacts {
 	return &Contacts{
+		heartbeats: heartbeats,
 		robots:     kit.Sightings[key, robotContact]{Uptime: uptime},
 		grants:     kit.Sightings[key, grant]{Uptime: uptime},
 		unanswered: kit.Sightings[types.UID, time.Time]{Uptime: uptime},
@@ -88,8 +91,15 @@ func (c *Contacts) ObserveRobot(k key, r *v1alpha1.Robot) Contact {
 		return Contact{Silence: silence, Unacknowledged: silence}
 	}
 	silence, _ := c.robots.Observe(k, robotContact{r.UID, lastSeen(r).UTC()})
+	slice, isInSlice := c.heartbeats.ObserveRobot(r)
+	if isInSlice {
+		silence = min(silence, slice.Silence)
+	}
 	at := r.Status.AcknowledgedUntil
-	if at == nil {
+	switch {
+	case isInSlice && slice.HasEntry:
+		return Contact{Silence: silence, Unacknowledged: slice.Unacknowledged}
+	case at == nil:
 		return Contact{Silence: silence, Unacknowledged: silence}
 	}
 	age, _ := c.grants.Observe(k, grant{r.UID, at.UTC()})

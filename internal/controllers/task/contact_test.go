@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -25,7 +26,7 @@ func TestContacts_IgnoreWallClocks(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"right": 0, "ahead": 24 * time.Hour, "behind": -24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			uptime := time.Hour
-			c := NewContacts(func() time.Duration { return uptime })
+			c := NewContacts(func() time.Duration { return uptime }, nil)
 			k := key{Namespace: "ns", Name: "r1"}
 			c.ObserveRobot(k, acknowledgedBy(noon))
 			uptime += 10 * time.Second
@@ -44,11 +45,44 @@ func TestContacts_IgnoreWallClocks(t *testing.T) {
 	}
 }
 
+// Only its slice shows when a robot was last in contact. The acknowledgedUntil in its status is a year
+// ahead, for managers that read no slices.
+func TestContacts_CountByTheSlice(t *testing.T) {
+	uptime := time.Hour
+	heartbeats := kit.NewHeartbeats(nil, func() time.Duration { return uptime })
+	c, k := NewContacts(func() time.Duration { return uptime }, heartbeats), key{Namespace: "ns", Name: "r1"}
+	r := acknowledgedBy(noon)
+	r.Namespace, r.Name, r.UID = "ns", "r1", "uid"
+	r.Status.AcknowledgedUntil, r.Status.HeartbeatSlice = v1alpha1.AcknowledgedBySlice(noon), "heartbeats-0"
+	if got := c.ObserveRobot(k, r); got.Silence != 0 || got.Unacknowledged > -24*time.Hour {
+		t.Errorf("without an entry: %+v", got)
+	}
+	slice := func(version string, at time.Time) *v1alpha1.HeartbeatSlice {
+		return &v1alpha1.HeartbeatSlice{
+			ObjectMeta:           metav1.ObjectMeta{Namespace: "ns", Name: "heartbeats-0", ResourceVersion: version},
+			AcknowledgmentPeriod: metav1.Duration{Duration: time.Minute},
+			Heartbeats:           []v1alpha1.RobotHeartbeat{{Robot: "r1", UID: "uid", Time: metav1.NewMicroTime(at)}},
+		}
+	}
+	heartbeats.ObserveSlice(slice("1", noon))
+	uptime += 10 * time.Minute
+	heartbeats.ObserveSlice(slice("2", noon.Add(10*time.Minute)))
+	uptime += 3 * time.Minute
+	if got, want := c.ObserveRobot(k, r), (Contact{Silence: 3 * time.Minute, Unacknowledged: 2 * time.Minute}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	r.Status.HeartbeatSlice = "" // a server of the version before has written it
+	r.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(time.Minute)}
+	if got, want := c.ObserveRobot(k, r), (Contact{Silence: 13 * time.Minute, Unacknowledged: -time.Minute}); got != want {
+		t.Errorf("after a write of a server without slices: %+v, want %+v", got, want)
+	}
+}
+
 // A task must not run twice because the manager's clock is set forward, or the manager starts again.
 func TestPlan_SelfStopDeadlineIgnoresWallClocks(t *testing.T) {
 	const stopsAfter = 10 * time.Minute
 	var uptime time.Duration
-	restart := func() *Contacts { return NewContacts(func() time.Duration { return uptime }) }
+	restart := func() *Contacts { return NewContacts(func() time.Duration { return uptime }, nil) }
 	c, k := restart(), key{Namespace: "ns", Name: "r1"}
 	r := acknowledgedBy(noon)
 	r.Status.Phase = string(lifecycle.RobotOffline)
@@ -92,7 +126,7 @@ func TestPlan_TimeLimitsIgnoreWallClocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var uptime time.Duration
-			contacts := NewContacts(func() time.Duration { return uptime })
+			contacts := NewContacts(func() time.Duration { return uptime }, nil)
 			isEnded := func(now time.Time) bool {
 				c.in.Ages = contacts.ObserveTask(c.in.Task)
 				return outline(Plan(now, c.in)) != ""
@@ -116,7 +150,7 @@ func TestPlan_TimeLimitsIgnoreWallClocks(t *testing.T) {
 
 func TestContacts_CountUnansweredDispatchFromItsStart(t *testing.T) {
 	var uptime time.Duration
-	c := NewContacts(func() time.Duration { return uptime })
+	c := NewContacts(func() time.Duration { return uptime }, nil)
 	w := newInput(lifecycle.TaskUnknown, unanswered(24*time.Hour))
 	w.Task.Spec.DispatchTimeout = v1alpha1.NewDuration(20 * time.Second)
 	c.ObserveTask(w.Task)

@@ -81,8 +81,10 @@ type Controller struct {
 	Scheduler robotScheduler
 	Now       func() time.Time
 	// Uptime measures for how long robots are out of contact. If nil, it is uptime.OfProcess.
-	Uptime   func() time.Duration
-	Recorder events.EventRecorder
+	Uptime func() time.Duration
+	// Heartbeats has the HeartbeatSlices of the robots. If nil, there are none.
+	Heartbeats *kit.Heartbeats
+	Recorder   events.EventRecorder
 	// RecoveryTime is how long robots may take to reconnect after an outage of all of them: no
 	// lost attempt is replaced before a robot has been online for that long.
 	RecoveryTime time.Duration
@@ -104,8 +106,8 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	if c.Uptime == nil {
 		c.Uptime = uptime.OfProcess
 	}
-	c.contacts = NewContacts(c.Uptime)
-	if err := errors.Join(c.addIndexes(mgr), c.contacts.watchRobots(mgr)); err != nil {
+	c.contacts = NewContacts(c.Uptime, c.Heartbeats)
+	if err := errors.Join(c.addIndexes(mgr), c.Heartbeats.Watch(mgr), c.contacts.watchRobots(mgr)); err != nil {
 		return err
 	}
 	if err := c.Scheduler.SetupWithManager(mgr); err != nil {

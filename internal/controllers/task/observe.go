@@ -170,21 +170,30 @@ func (w *Input) robotName() string {
 	return w.Task.Spec.TargetRobot
 }
 
-// readRobotsLive reads the robots past the cache on whose self-stop a decision relies. A stale
-// cache would miss a heartbeat that postponed the stop, and two attempts would run.
+// readRobotsLive reads the robots past the cache on whose self-stop a decision relies, and their
+// slices. A stale cache would miss a heartbeat that postponed the stop, and two attempts would run.
 func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
-	if w.Robot, err = readRobot(ctx, c.Live, w.robotKey); err != nil {
+	if w.Robot, err = c.readRobotLive(ctx, w.robotKey); err != nil {
 		return err
 	}
 	c.observeContact(w)
 	for i := range w.OtherAttempts {
 		e := &w.OtherAttempts[i]
-		if e.Robot, err = readRobot(ctx, c.Live, e.key); err != nil {
+		if e.Robot, err = c.readRobotLive(ctx, e.key); err != nil {
 			return err
 		}
 		e.Contact = c.contacts.ObserveRobot(e.key, e.Robot)
 	}
 	return nil
+}
+
+// readRobotLive reads a Robot and its slice past the cache. It returns nil if the Robot does not exist.
+func (c *Controller) readRobotLive(ctx context.Context, k key) (*v1alpha1.Robot, error) {
+	r, err := readRobot(ctx, c.Live, k)
+	if err != nil {
+		return nil, err
+	}
+	return r, c.Heartbeats.Refresh(ctx, r, 0)
 }
 
 // observeContact observes for how long the Task's robot is out of contact, and the Task as it is.

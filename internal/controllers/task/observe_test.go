@@ -83,11 +83,16 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 		name  string
 		in    Input
 		acked time.Duration // ago, as it is written by now
+		slice bool          // in a slice
 		want  lifecycle.TaskState
 		reads int
 	}{
 		{name: "what was lost with a robot that was online meanwhile is not replaced",
 			in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskUnknown, reads: 1},
+		{name: "what was lost with a robot whose slice in the cache is behind is not replaced",
+			in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Minute, slice: true, want: lifecycle.TaskUnknown, reads: 2},
+		{name: "what was lost with one whose slice is not behind is",
+			in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, slice: true, want: lifecycle.TaskPending, reads: 2},
 		{name: "what was lost with one that was not is", in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, want: lifecycle.TaskPending, reads: 1},
 		{name: "where robots stop nothing by themselves it costs no read", in: newInput(lifecycle.TaskUnknown), acked: time.Minute, want: lifecycle.TaskPending},
 		{name: "a restart does not begin beside what may still run",
@@ -101,17 +106,28 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 			robots := func(acked time.Duration) []client.Object {
 				away := named(robotSeenAt(lifecycle.RobotOffline, noon.Add(-time.Hour)), "r1", 1)
 				away.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(-acked)}
-				return []client.Object{away, named(robotIn(lifecycle.RobotOnline), "r2", 1)}
+				all := []client.Object{away, named(robotIn(lifecycle.RobotOnline), "r2", 1)}
+				if c.slice {
+					away.Status.AcknowledgedUntil, away.Status.HeartbeatSlice = v1alpha1.AcknowledgedBySlice(noon), "heartbeats-0"
+					all = append(all, sliceOf(away, noon.Add(-acked)))
+				}
+				return all
 			}
 			k := newController(t, append(robots(time.Hour), c.in.Task, c.in.Job)...)
 			var uptime time.Duration
-			k.contacts = NewContacts(func() time.Duration { return uptime })
-			for _, r := range robots(time.Hour) {
-				k.contacts.ObserveRobot(client.ObjectKeyFromObject(r), r.(*v1alpha1.Robot))
+			live := &counting{Reader: newController(t, robots(c.acked)...)}
+			k.Heartbeats = kit.NewHeartbeats(live, func() time.Duration { return uptime })
+			k.contacts = NewContacts(func() time.Duration { return uptime }, k.Heartbeats)
+			for _, o := range robots(time.Hour) {
+				switch o := o.(type) {
+				case *v1alpha1.HeartbeatSlice:
+					k.Heartbeats.ObserveSlice(o)
+				case *v1alpha1.Robot:
+					k.contacts.ObserveRobot(client.ObjectKeyFromObject(o), o)
+				}
 			}
 			uptime = time.Hour
 			k.Scheduler = onlineFor{k.Scheduler, time.Hour}
-			live := &counting{Reader: newController(t, robots(c.acked)...)}
 			k.Live, k.Recorder = live, events.NewFakeRecorder(10)
 			at := client.ObjectKeyFromObject(c.in.Task)
 			if _, err := k.Reconcile(t.Context(), reconcile.Request{NamespacedName: at}); err != nil {
@@ -125,6 +141,14 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 				t.Errorf("%s after %d reads, want %s after %d", got, live.reads, c.want, c.reads)
 			}
 		})
+	}
+}
+
+// sliceOf is the slice of a robot, with its last heartbeat.
+func sliceOf(r *v1alpha1.Robot, at time.Time) *v1alpha1.HeartbeatSlice {
+	return &v1alpha1.HeartbeatSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Status.HeartbeatSlice},
+		Heartbeats: []v1alpha1.RobotHeartbeat{{Robot: r.Name, UID: r.UID, Time: metav1.NewMicroTime(at)}},
 	}
 }
 
@@ -170,6 +194,6 @@ func newController(t *testing.T, objects ...client.Object) *Controller {
 			WithIndex(&v1alpha1.Robot{}, indexName, func(o client.Object) []string { return []string{o.GetName()} }).Build(),
 		Now: now, Scheduler: scheduler.New(now, logr.Discard()),
 		expect: kit.NewExpectations(now, logr.Discard()), explain: rate.NewLimiter(explanationsPerSecond, explanationsPerSecond),
-		contacts: NewContacts(func() time.Duration { return 0 }),
+		contacts: NewContacts(func() time.Duration { return 0 }, nil),
 	}
 }

@@ -37,7 +37,7 @@ type story struct {
 func newStory(t *testing.T) *story {
 	g := &story{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
 	g.s = newScheduler(func() time.Time { return g.now })
-	g.contacts = NewContacts(func() time.Duration { return g.now.Sub(noon) })
+	g.contacts = NewContacts(func() time.Duration { return g.now.Sub(noon) }, nil)
 	g.job = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns"}, Status: v1alpha1.JobStatus{State: "running"}}
 	g.showObject(g.job)
 	return g

@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -44,7 +43,7 @@ type Config struct {
 	// RobotNamespace is the namespace in which Robots are created. Default: default.
 	RobotNamespace string
 	// OfflineAfter is how long a robot may be silent before it is offline. A third of it
-	// bounds the age of the lastHeartbeatTime of a connected robot. Default: 5 minutes.
+	// bounds the age of a connected robot's time in its HeartbeatSlice. Default: 5 minutes.
 	OfflineAfter time.Duration
 	// BatchWindow delays writing a "running" report so that a "finished" report that
 	// follows can share the write. Default: 50 ms.
@@ -117,6 +116,8 @@ type Gateway struct {
 
 	objects    *objectIndex
 	robots     *robotStates
+	checks     *robotChecks
+	slices     *heartbeatSlices
 	usage      *usageTracker
 	mqtt       *mqttClient
 	acks       *ackBatcher
@@ -136,15 +137,21 @@ type Gateway struct {
 	limitEvents    limits.Interval // by limit and robot or namespace
 	subscribeMu    sync.Mutex      // serializes onSubscribed
 	robotQueue     workqueue.TypedRateLimitingInterface[string]
+	sliceQueue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	finalizerQueue workqueue.TypedRateLimitingInterface[types.UID]
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
 	syncedAt       atomic.Int64                                    // uptime when the index was complete, in nanoseconds; zero: not yet
-	running        atomic.Bool
+	// formerManagerAt is the uptime at the last write of a manager that does not read slices, in
+	// nanoseconds; zero: none.
+	formerManagerAt atomic.Int64
+	running         atomic.Bool
 }
 
 const (
 	// robotWorkers is the number of concurrent writes of Robots.
 	robotWorkers = 4
+	// sliceWorkers is the number of concurrent writes of HeartbeatSlices.
+	sliceWorkers = 2
 	// releaseWorkers is the number of concurrent removals of finalizers.
 	releaseWorkers = 4
 	// secretWorkers is the number of concurrent reads of Secrets.
@@ -169,7 +176,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	g := &Gateway{
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
 		now: time.Now, uptime: uptime.OfMachine, log: log, m: m, objects: newObjectIndex(), limits: newRobotLimits(), limitEvents: limits.Interval{Period: limitEventPeriod, MaxNames: maxLimitEvents}, rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker(), uptime.OfMachine), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
-		robotQueue: newQueue[string](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
+		robotQueue: newQueue[string](), sliceQueue: newQueue[types.NamespacedName](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
 	}
 	if g.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
 		return nil, err
@@ -177,6 +184,8 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	if g.notifyTask == nil {
 		g.notifyTask = func(types.UID) {}
 	}
+	g.checks = newRobotChecks()
+	g.slices = newHeartbeatSlices(cfg.OfflineAfter, func() time.Duration { return g.uptime() }, g.robots, g.objects)
 	g.restoration = newRestoration(cfg.Restore, g.now())
 	g.connectComponents(cluster.Logs)
 	return g, nil
@@ -264,6 +273,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 		return err
 	}
 	g.syncedAt.Store(int64(g.uptime()))
+	g.assignRobots()
 	g.log.Info("serving robots", "broker", g.mqtt.url.Redacted(), "robots", len(g.objects.robotIDs()))
 	return g.serveRobots(ctx)
 }
@@ -277,6 +287,9 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range robotWorkers {
 		wg.Go(func() { runWorker(ctx, g.robotQueue, g.syncRobot, g.logRetry) })
+	}
+	for range sliceWorkers {
+		wg.Go(func() { runWorker(ctx, g.sliceQueue, g.syncSlice, g.logRetry) })
 	}
 	for range releaseWorkers {
 		wg.Go(func() { runWorker(ctx, g.finalizerQueue, g.removeFinalizer, g.logRetry) })
@@ -296,6 +309,7 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	cancel()
 	stopReports()
 	g.robotQueue.ShutDown()
+	g.sliceQueue.ShutDown()
 	g.finalizerQueue.ShutDown()
 	g.secretQueue.ShutDown()
 	g.restoration.queue.ShutDown()
@@ -330,59 +344,6 @@ func processItem[T comparable](ctx context.Context, q workqueue.TypedRateLimitin
 		failed(err)
 		q.AddRateLimited(key)
 	}
-}
-
-// sweepRobots periodically checks all robots: heartbeat times that need a write,
-// unconfirmed last wills, and robots that have become silent.
-func (g *Gateway) sweepRobots(ctx context.Context) {
-	tick := time.NewTicker(max(10*time.Millisecond, min(time.Second, g.cfg.OfflineAfter/20)))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			g.sweepRobotsOnce(g.now())
-		}
-	}
-}
-
-func (g *Gateway) sweepRobotsOnce(now time.Time) {
-	g.reportAccepted(now)
-	g.sweepRestoration(now)
-	g.robots.forgetUnknown(func(id string) bool { return g.objects.robot(id) != nil }, now, g.cfg.OfflineAfter)
-	connected := 0
-	for _, id := range g.objects.robotIDs() {
-		r := g.objects.robot(id)
-		if r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected) {
-			connected++
-		}
-		if r != nil && (g.detectDisconnect(now, id, r) || isHeartbeatDue(now, id, r.Status, g.robots.stateOf(id), g.cfg.OfflineAfter)) {
-			g.robotQueue.Add(id)
-		}
-	}
-	g.m.robots.Set(float64(connected))
-	g.m.brokerUp.Set(boolGauge(g.mqtt.checkUp() == nil))
-}
-
-// boolGauge returns a bool as the value of a gauge.
-func boolGauge(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
-// detectDisconnect marks a robot as disconnected if it is silent for too long, and
-// reports whether it did. Only connected robots are checked, and only after this server
-// has listened for long enough.
-func (g *Gateway) detectDisconnect(now time.Time, id string, r *robotv1.Robot) (gone bool) {
-	listened := g.uptime() - time.Duration(g.syncedAt.Load())
-	connected := meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected)
-	g.robots.updateState(id, true, func(w *robotState) {
-		gone = w.confirmLastWill(now) || connected && w.markSilent(now, listened, g.cfg.OfflineAfter)
-	})
-	return gone
 }
 
 // lastProtocol returns the protocol of a robot. Empty: no message of it is known.
@@ -482,6 +443,8 @@ func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err 
 	for object, handler := range map[client.Object]toolscache.ResourceEventHandler{
 		&robotv1.Robot{}: handlerOf(g.handleRobotUpdate, g.handleRobotDelete),
 		&robotv1.Task{}:  handlerOf(g.handleTaskUpdate, g.handleTaskDelete),
+		// The slices are written by this server. It reads them when it starts, and notices a deletion.
+		&robotv1.HeartbeatSlice{}: handlerOf(g.slices.store, g.slices.remove),
 	} {
 		informer, err := g.informers.GetInformer(ctx, object)
 		if err != nil {
@@ -577,10 +540,13 @@ func (g *Gateway) resendTask(t *robotv1.Task) {
 // handleRobotUpdate stores a Robot, and continues a registration that waits for
 // approval.
 func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
-	first, was := g.objects.robot(r.Name) == nil, g.objects.isRevoked(r.Name)
+	known, was := g.objects.robot(r.Name), g.objects.isRevoked(r.Name)
 	if !g.objects.putRobot(r) {
 		return
 	}
+	first := known == nil
+	g.detectFormerManager(known, r)
+	g.checks.schedule(r.Name, g.now())
 	g.attributes.recordAttributes(r)
 	if is := g.objects.isRevoked(r.Name); !first && is != was {
 		g.onRevocationChanged(r.Name)
@@ -604,8 +570,10 @@ func (g *Gateway) onRevocationChanged(robotID string) {
 
 func (g *Gateway) handleRobotDelete(r *robotv1.Robot) {
 	g.objects.removeRobot(r)
+	g.slices.release(r)
 	id := r.Spec.RobotID // the components' key
 	if g.objects.robot(id) == nil {
+		g.robots.markUnknown(id)
 		g.taskLists.forgetRobot(id)
 		g.rateLimitedLog.Forget(id)
 		g.limits.forgetRobot(id)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -344,26 +345,38 @@ func TestRobotState_ConnectionOfLastWill(t *testing.T) {
 func TestPlanRobot_WritesContactOfDoubtfulWill(t *testing.T) {
 	r := newKnownRobot("Online")
 	w := seenAt(time.Second, func(w *robotState) { w.registered = clock })
-	if s := planRobot(clock.Add(2*time.Second), "r1", w, r, offlineAfter); s.status != nil && s.status.LastHeartbeatTime != nil && s.status.Agent == r.Status.Agent {
+	if s := planRobot(clock.Add(2*time.Second), "r1", w, r, period); s.status != nil && s.status.LastHeartbeatTime != nil && s.status.Agent == r.Status.Agent {
 		t.Error("each message is written")
 	}
 	w.unconfirmedWill = clock.Add(2 * time.Second)
-	s := planRobot(clock.Add(2*time.Second), "r1", w, r, offlineAfter)
+	s := planRobot(clock.Add(2*time.Second), "r1", w, r, period)
 	if s.status == nil || !s.status.LastHeartbeatTime.Equal(&metav1.MicroTime{Time: clock.Add(time.Second)}) {
 		t.Errorf("status %+v, want the time of the last message", s.status)
 	}
 }
 
-// Only the sweep examines a robot that sends nothing anymore. Its last heartbeat must be written
-// before the robot is silent for offlineAfter.
-func TestSweepRobots_QueuesUnwrittenHeartbeat(t *testing.T) {
-	for after, want := range map[time.Duration]int{offlineAfter/3 - 1: 0, offlineAfter / 3: 1} {
-		g := newSweepingGateway(t, newKnownRobot("Online"))
+// A manager that was cut off may mark a robot Offline that this server has seen since.
+func TestSweepRobots_QueuesHeartbeatOfOfflineRobot(t *testing.T) {
+	for phase, want := range map[string]int{"Online": 0, "Offline": 1} {
+		g := newSweepingGateway(t, newKnownRobot(phase))
 		g.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(time.Second) })
-		g.sweepRobotsOnce(clock.Add(after))
+		g.sweepRobotsOnce(clock.Add(2 * time.Second))
 		if got := g.robotQueue.Len(); got != want {
-			t.Errorf("%s after the written heartbeat: %d robots queued, want %d", after, got, want)
+			t.Errorf("%s: %d robots queued, want %d", phase, got, want)
 		}
+	}
+}
+
+// The sweep examines a robot when its check is due, and not each time.
+func TestSweepRobots_ExaminesOnlyDueRobots(t *testing.T) {
+	g := newSweepingGateway(t, newKnownRobot("Online"))
+	g.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
+	g.sweepRobotsOnce(clock)
+	if ids := g.checks.takeDue(clock.Add(offlineAfter - 1)); len(ids) != 0 {
+		t.Errorf("%v are examined although nothing can have happened", ids)
+	}
+	if ids := g.checks.takeDue(clock.Add(offlineAfter)); len(ids) != 1 {
+		t.Errorf("%v are examined when the robot may be silent", ids)
 	}
 }
 
@@ -376,7 +389,8 @@ func newSweepingGateway(t *testing.T, r *robotv1.Robot) *Gateway {
 		t.Fatal(err)
 	}
 	r.ResourceVersion = "1"
-	g.objects.putRobot(r)
+	g.now = func() time.Time { return clock }
+	g.handleRobotUpdate(r)
 	return g
 }
 
@@ -436,14 +450,86 @@ func TestGateway_HeartbeatsCauseNoWrites(t *testing.T) {
 	}
 }
 
-func TestGateway_UpdatesLastHeartbeatTime(t *testing.T) {
+func TestGateway_WritesHeartbeatsToSlice(t *testing.T) {
 	s := startWith(t, Config{OfflineAfter: 900 * time.Millisecond})
 	s.approveRobots()
 	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 10 * time.Millisecond})
 	defer r.Stop()
-	eventually(t, "written once", func() bool { return s.robot("r1").Status.LastHeartbeatTime != nil })
-	first := s.robot("r1").Status.LastHeartbeatTime.Time
-	eventually(t, "and again", func() bool { return s.robot("r1").Status.LastHeartbeatTime.After(first.Add(500 * time.Millisecond)) })
+	eventually(t, "written once", func() bool { return s.robot("r1").LastHeartbeat(s.sliceOf("r1")) != nil })
+	first, writes := s.robot("r1").LastHeartbeat(s.sliceOf("r1")).Time, s.writesTo("r1")
+	eventually(t, "and again", func() bool {
+		return s.robot("r1").LastHeartbeat(s.sliceOf("r1")).After(first.Add(500 * time.Millisecond))
+	})
+	if n := s.writesTo("r1") - writes; n > 1 { // which named the slice
+		t.Errorf("%d writes of the status", n)
+	}
+}
+
+// sliceOf returns the slice that the status of a robot names, or nil.
+func (s *system) sliceOf(id string) *robotv1.HeartbeatSlice {
+	slice := &robotv1.HeartbeatSlice{}
+	if s.api.Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: s.robot(id).Status.HeartbeatSlice}, slice) != nil {
+		return nil
+	}
+	return slice
+}
+
+// A restarted server keeps the robots in their slices, acknowledges heartbeats after one write of each,
+// and writes no status.
+func TestGateway_KeepsSlicesAfterRestart(t *testing.T) {
+	s := startWith(t, Config{OfflineAfter: time.Hour})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 10 * time.Millisecond})
+	defer r.Stop()
+	eventually(t, "a heartbeat is acknowledged", func() bool { return r.HeartbeatAcked() > 0 })
+	before, acked := s.robot("r1").Status, r.HeartbeatAcked()
+	s.stop()
+	s.startServer(Config{OfflineAfter: time.Hour})
+	eventually(t, "another is acknowledged", func() bool { return r.HeartbeatAcked() > acked+1 })
+	if is := s.robot("r1").Status; is.HeartbeatSlice != before.HeartbeatSlice || !is.LastHeartbeatTime.Equal(before.LastHeartbeatTime) {
+		t.Errorf("the status was written: %+v", is)
+	}
+}
+
+// An administrator may delete a slice. Robots that are deleted leave it.
+func TestGateway_CreatesDeletedSliceAgainAndDeletesEmptyOne(t *testing.T) {
+	s := startWith(t, Config{OfflineAfter: 900 * time.Millisecond})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 10 * time.Millisecond})
+	eventually(t, "there is a slice", func() bool { return s.sliceOf("r1").FindHeartbeat(s.robot("r1")) != nil })
+	if err := s.api.Delete(t.Context(), s.sliceOf("r1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is created again", func() bool { return s.sliceOf("r1").FindHeartbeat(s.robot("r1")) != nil })
+	r.Stop()
+	slice := s.sliceOf("r1")
+	if err := s.api.Delete(t.Context(), s.robot("r1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the empty slice is deleted", func() bool {
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
+	})
+}
+
+// The manager of the version before removes the field that it does not know. For it, the heartbeats
+// are written to the status.
+func TestGateway_WritesStatusForManagerWithoutSlices(t *testing.T) {
+	g := newSweepingGateway(t, newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.HeartbeatSlice = "heartbeats-0" }))
+	now := 24 * time.Hour
+	g.uptime = func() time.Duration { return now }
+	if p := g.statusPeriod("r1"); p < 16*time.Minute {
+		t.Errorf("with a manager that reads slices, the status is written every %s", p)
+	}
+	r := newKnownRobot("Online")
+	r.ResourceVersion = "2"
+	g.handleRobotUpdate(r)
+	if p := g.statusPeriod("r1"); p > offlineAfter/3 {
+		t.Errorf("the status is written every %s", p)
+	}
+	now += formerManagerFor + 1
+	if p := g.statusPeriod("r1"); p < 16*time.Minute {
+		t.Errorf("an hour after its last write, the status is written every %s", p)
+	}
 }
 
 func TestGateway_DeletedRobotRegistersAgain(t *testing.T) {

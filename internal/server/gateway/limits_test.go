@@ -304,7 +304,7 @@ func TestPlanRobot_WritesDeviceOnceAMinute(t *testing.T) {
 	for second := range 180 {
 		now := clock.Add(time.Duration(second) * time.Second)
 		w.recordHeartbeat(now, robotv1.ProtocolV2, wire.Heartbeat{DeviceInfo: &wire.DeviceInfo{Hostname: fmt.Sprint("host-", second)}})
-		s := planRobot(now, "r1", w, r, offlineAfter)
+		s := planRobot(now, "r1", w, r, period)
 		retryAfter = s.retryAfter
 		if s.status == nil {
 			continue
@@ -319,7 +319,7 @@ func TestPlanRobot_WritesDeviceOnceAMinute(t *testing.T) {
 		t.Errorf("%d writes in three minutes, the last of %s; the next after %s", writes, r.Status.DeviceInfo.Hostname, retryAfter)
 	}
 	now := clock.Add(3 * time.Minute)
-	if s := planRobot(now, "r1", w, r, offlineAfter); s.status == nil || s.status.DeviceInfo.Hostname != "host-179" {
+	if s := planRobot(now, "r1", w, r, period); s.status == nil || s.status.DeviceInfo.Hostname != "host-179" {
 		t.Errorf("after the minute: %+v", s)
 	}
 }

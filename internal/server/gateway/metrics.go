@@ -16,6 +16,7 @@ type metrics struct {
 	transitions        *prometheus.CounterVec // by state before and after
 	taskWrites         *prometheus.CounterVec // by result
 	robotWrites        *prometheus.CounterVec // by result
+	sliceWrites        *prometheus.CounterVec // by result
 	coalesced          prometheus.Counter
 	logBytes           prometheus.Counter
 	usedCores          prometheus.Gauge
@@ -36,6 +37,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that were written, by the states before and after.", "from", "to"),
 		taskWrites:         newCounter("k8s4r_server_task_writes_total", "Writes of Task status.", "result"),
 		robotWrites:        newCounter("k8s4r_server_robot_writes_total", "Writes of Robots and their status.", "result"),
+		sliceWrites:        newCounter("k8s4r_server_heartbeat_slice_writes_total", "Writes of HeartbeatSlices.", "result"),
 		limitReached:       newCounter("k8s4r_server_limit_reached_total", "Messages and writes of robots that were dropped or delayed because a limit was reached, by limit (docs/reference/mqtt.md).", "limit"),
 		coalesced: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "k8s4r_server_coalesced_reports_total", Help: "Reports that shared the write of a later one.",
@@ -60,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		registerCollector(reg, &m.received), registerCollector(reg, &m.sent), registerCollector(reg, &m.dropped), registerCollector(reg, &m.illegalTransitions), registerCollector(reg, &m.transitions),
 		registerCollector(reg, &m.taskWrites), registerCollector(reg, &m.robotWrites), registerCollector(reg, &m.coalesced), registerCollector(reg, &m.logBytes),
 		registerCollector(reg, &m.usedCores), registerCollector(reg, &m.usedMemory), registerCollector(reg, &m.robots), registerCollector(reg, &m.brokerUp), registerCollector(reg, &m.reportLag),
-		registerCollector(reg, &m.limitReached), registerCollector(reg, &m.repeatedReports),
+		registerCollector(reg, &m.limitReached), registerCollector(reg, &m.repeatedReports), registerCollector(reg, &m.sliceWrites),
 	)
 }
 
@@ -69,7 +71,7 @@ func Metrics() []prometheus.Collector {
 	m, _ := newMetrics(nil) // fails only for a registry
 	return []prometheus.Collector{
 		m.received, m.sent, m.dropped, m.illegalTransitions, m.transitions, m.taskWrites, m.robotWrites, m.coalesced, m.logBytes,
-		m.usedCores, m.usedMemory, m.robots, m.brokerUp, m.reportLag, m.limitReached, m.repeatedReports,
+		m.usedCores, m.usedMemory, m.robots, m.brokerUp, m.reportLag, m.limitReached, m.repeatedReports, m.sliceWrites,
 	}
 }
 

@@ -19,6 +19,8 @@ type modelCache struct {
 	tasks  map[string]*robotv1.Task
 	// lags is set while changes are delivered by events of the model only.
 	lags bool
+	// holdsSlices is set while deliverAll delivers no slices.
+	holdsSlices bool
 	// undelivered holds for each kind what the watch has not delivered yet, the oldest first.
 	undelivered map[string][]func()
 }
@@ -30,7 +32,9 @@ func newModelCache() *modelCache {
 // deliverAll delivers all changes, as a new watch of a restarted manager does.
 func (c *modelCache) deliverAll() {
 	for kind, changes := range c.undelivered {
-		c.deliver(kind, len(changes))
+		if kind != "slice" || !c.holdsSlices {
+			c.deliver(kind, len(changes))
+		}
 	}
 }
 

@@ -186,9 +186,8 @@ type draft struct {
 	actions task.Actions
 }
 
-// planTask runs the planner of the task controller. The caller writes its result with applyDraft, at
-// once or later.
-func (m *model) planTask(name string) draft {
+// planTaskFromCache runs the planner of the task controller with what the manager's cache has.
+func (m *model) planTaskFromCache(name string) draft {
 	t := m.cache.tasks[name]
 	w := task.Input{Task: t.DeepCopy(), Job: m.cache.job, Group: m.cache.groups["g"], MayExplain: true, RecoveryTime: m.offlineAfter / 5}
 	state := lifecycle.TaskState(t.Status.State).OrPending()
@@ -373,7 +372,8 @@ func (m *model) planRobot(id string) {
 	if !m.api {
 		return
 	}
-	actions := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Silence: m.observeHeartbeat(id), Robots: len(m.robots)})
+	actions := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Silence: m.observeSilence(id), Robots: len(m.robots)})
+	m.checkOffline(id, m.robots[id].Status.Phase, actions)
 	if actions.Status != nil {
 		was := m.robots[id].Status.Phase
 		m.writeRobot(id, *actions.Status)

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,7 +26,12 @@ type modelServer struct {
 	lists    *taskLists
 	downlink *downlink
 	states   *robotStates
-	gateway  *Gateway // evaluates unanswered dispatches
+	slices   *heartbeatSlices
+	// heartbeats are the last ones that were received, by robot.
+	heartbeats map[string]heartbeatAck
+	// unwritten are the robots whose status could not be written.
+	unwritten map[string]bool
+	gateway   *Gateway // evaluates unanswered dispatches
 	// changes are the objects that the watch has not delivered yet.
 	changes []taskChange
 }
@@ -36,7 +43,8 @@ type taskChange struct {
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, objects: newObjectIndex(), states: newRobotStates(false, m.uptime)}
+	s := &modelServer{m: m, up: true, objects: newObjectIndex(), states: newRobotStates(false, m.uptime), heartbeats: map[string]heartbeatAck{}, unwritten: map[string]bool{}}
+	s.slices = newHeartbeatSlices(m.offlineAfter, m.uptime, s.states, s.objects)
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }
@@ -60,6 +68,15 @@ func (m *model) startServer() {
 	s.gateway.reports.initWorkers()
 	for _, id := range m.robotIDs() {
 		s.objects.putRobot(m.robots[id])
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.slices)) {
+		s.slices.store(m.slices[name].DeepCopy())
+	}
+	s.slices.releaseUnknown()
+	for _, id := range m.robotIDs() {
+		if m.robots[id].Status.HeartbeatSlice != "" {
+			s.slices.assign(m.robots[id])
+		}
 	}
 	highest := uint64(0)
 	for _, name := range m.taskNames() {
@@ -159,7 +176,7 @@ func (s *modelServer) answerRegistration(id string) {
 	s.sync(id)
 }
 
-// receiveHeartbeat records a heartbeat. It is acknowledged only if the written status covers it.
+// receiveHeartbeat records a heartbeat. It is acknowledged only if the written slice covers it.
 func (s *modelServer) receiveHeartbeat(id string, ack heartbeatAck) {
 	if !s.up {
 		return
@@ -167,10 +184,12 @@ func (s *modelServer) receiveHeartbeat(id string, ack heartbeatAck) {
 	s.states.updateState(id, true, func(w *robotState) {
 		w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: w.heartbeatSeq + 1})
 	})
+	s.heartbeats[id] = ack
+	s.slices.assign(s.m.robots[id])
 	s.sync(id)
-	if w := s.states.stateOf(id); w.coversHeartbeat(s.m.robots[id].Status) {
-		s.states.updateState(id, true, func(now *robotState) { now.ackedSeq = w.heartbeatSeq })
-		s.m.sendToRobot(id, ack)
+	s.ackHeartbeat(id)
+	if w := s.stateOf(id); w.awaitsAck() && !w.isCovered {
+		s.writeSlices(true)
 	}
 }
 
@@ -183,8 +202,8 @@ func (s *modelServer) receiveWill(id string) {
 }
 
 func (s *modelServer) sync(id string) {
-	w := s.states.stateOf(id)
-	actions := planRobot(s.m.now, id, w, s.m.robots[id], s.m.offlineAfter)
+	actions := planRobot(s.m.now, id, s.stateOf(id), s.m.robots[id], statusPeriod(id, s.m.offlineAfter, true))
+	s.unwritten[id] = actions.status != nil && !s.m.api
 	if actions.status != nil && s.m.api {
 		for i := range actions.status.Conditions {
 			c := &actions.status.Conditions[i]
@@ -193,7 +212,6 @@ func (s *modelServer) sync(id string) {
 			}
 		}
 		s.m.writeRobot(id, *actions.status)
-		s.states.recordGrant(id, w, *actions.status, s.m.offlineAfter)
 		s.objects.putRobot(s.m.robots[id])
 	}
 }

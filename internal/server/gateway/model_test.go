@@ -45,6 +45,15 @@ type model struct {
 	drafts          []draft
 	contacts        *task.Contacts
 	heartbeats      kit.Sightings[string, time.Time]
+	// slices holds the HeartbeatSlices, sliceView is the manager's view of them, and stored has the
+	// last heartbeats that were stored, by robot.
+	slices    map[string]*robotv1.HeartbeatSlice
+	sliceView *kit.Heartbeats
+	stored    map[string]storedHeartbeat
+	// hasDeletedSlice is set after an administrator has deleted a slice.
+	hasDeletedSlice bool
+	// broken is the rule that this model breaks. If empty, none.
+	broken brokenRule
 
 	server   *modelServer
 	agents   map[string]*modelRobot
@@ -76,6 +85,12 @@ func TestNoJobIsStuckAndNothingRunsTwice(t *testing.T) {
 		}
 		m.settleWithoutFailures()
 	})
+}
+
+// TestHeartbeatsInSlices runs random interleavings of events that concern the contact of robots, for a
+// task that must not run twice.
+func TestHeartbeatsInSlices(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { runHeartbeats(t, "") })
 }
 
 // TestJobEndsBesideSilentRobot makes a robot silent while a job starts, and expects the others to do
@@ -120,13 +135,15 @@ func newModel(t *rapid.T) *model {
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
 		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(), array: newModelArray(),
+		slices: map[string]*robotv1.HeartbeatSlice{}, stored: map[string]storedHeartbeat{},
 	}
-	m.contacts, m.heartbeats.Uptime = task.NewContacts(m.uptime), m.uptime
+	m.heartbeats.Uptime, m.sliceView = m.uptime, kit.NewHeartbeats(m, m.uptime)
+	m.contacts = task.NewContacts(m.uptime, m.sliceView)
 	m.storeJob(drawJob(t))
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
 		id := fmt.Sprintf("r%d", i+1)
 		m.robots[id] = newRobot(namespace, id, nil, robotState{})
-		m.robots[id].UID, m.robots[id].ResourceVersion = "uid-robot", m.nextVersion()
+		m.robots[id].UID, m.robots[id].ResourceVersion = types.UID("uid-"+id), m.nextVersion()
 		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
 		m.agents[id] = &modelRobot{
 			m: m, id: id, live: map[string]*modelRun{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
@@ -207,6 +224,7 @@ func (m *model) runEvent() {
 		"disconnect for minutes": func() { m.withOneRobot(m.disconnectForMinutes) },
 		"cancel and requeue":     m.cancelAndRequeue,
 		"lag":                    func() { m.cache.lags = !m.cache.lags },
+		"delete slice":           m.deleteSlice,
 	}
 	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
@@ -279,6 +297,9 @@ func (m *model) record(format string, args ...any) {
 }
 
 func (m *model) failWithHistory(format string, args ...any) {
+	if m.broken != "" {
+		panic(foundViolation{})
+	}
 	m.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(m.history, "\n"))
 }
 
@@ -302,6 +323,8 @@ const tick = 5 * time.Second
 func (m *model) passTime(d time.Duration) {
 	for end := m.now.Add(d); m.now.Before(end); {
 		m.now = m.now.Add(tick)
+		m.server.retryWrites()
+		m.server.writeSlices(false)
 		for _, id := range m.robotIDs() {
 			m.agents[id].stopExpiredTasks()
 			if m.now.Sub(clock)%(30*time.Second) == 0 {
@@ -595,6 +618,9 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
 	next := m.robots[id].DeepCopy()
 	next.Status, next.ResourceVersion = status, m.nextVersion()
+	if at := status.LastHeartbeatTime; at != nil {
+		m.recordStoredHeartbeat(id, at.Time)
+	}
 	m.robots[id] = next
 	m.observeContact(id)
 	m.observeHeartbeat(id)
@@ -605,7 +631,7 @@ func (m *model) uptime() time.Duration { return m.now.Sub(clock) }
 
 // observeContact returns for how long a robot is out of contact, as the task controller observes it.
 func (m *model) observeContact(id string) task.Contact {
-	return m.contacts.ObserveRobot(types.NamespacedName{Namespace: namespace, Name: id}, m.robots[id])
+	return m.contactOf(types.NamespacedName{Namespace: namespace, Name: id}, m.robots[id])
 }
 
 // observeHeartbeat returns the silence of a robot, as the robot controller observes it.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -21,6 +22,8 @@ type objectIndex struct {
 	byRobot map[string]map[types.UID]struct{}
 	robots  map[string][]*robotv1.Robot // by id, the one that counts first
 	version uint64
+	// connected is the number of ids whose robot is connected.
+	connected int
 }
 
 func newObjectIndex() *objectIndex {
@@ -241,11 +244,37 @@ func (v *objectIndex) putRobot(r *robotv1.Robot) (isNewer bool) {
 		}
 		next := append([]*robotv1.Robot(nil), all...)
 		next[i] = r
-		v.robots[r.Name] = next
+		v.setRobotsLocked(r.Name, next)
 		return true
 	}
-	v.robots[r.Name] = insertByAge(all, r)
+	v.setRobotsLocked(r.Name, insertByAge(all, r))
 	return true
+}
+
+// setRobotsLocked stores the robots of an id, and counts those that are connected.
+func (v *objectIndex) setRobotsLocked(id string, all []*robotv1.Robot) {
+	v.connected -= countConnected(v.robots[id])
+	v.connected += countConnected(all)
+	if len(all) == 0 {
+		delete(v.robots, id)
+		return
+	}
+	v.robots[id] = all
+}
+
+// countConnected returns 1 if the robot that counts is connected, else 0.
+func countConnected(all []*robotv1.Robot) int {
+	if len(all) > 0 && meta.IsStatusConditionTrue(all[0].Status.Conditions, robotv1.ConditionConnected) {
+		return 1
+	}
+	return 0
+}
+
+// connectedRobots returns the number of connected robots.
+func (v *objectIndex) connectedRobots() int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.connected
 }
 
 func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
@@ -273,11 +302,7 @@ func (v *objectIndex) removeRobot(r *robotv1.Robot) {
 			left = append(left, old)
 		}
 	}
-	if len(left) == 0 {
-		delete(v.robots, r.Name)
-		return
-	}
-	v.robots[r.Name] = left
+	v.setRobotsLocked(r.Name, left)
 }
 
 // versionOf reads a resource version as a number. Since Kubernetes 1.35 they

@@ -19,7 +19,7 @@ func registering(p *policy.Policy) robotState {
 func TestPlanRobot_StoresPolicy(t *testing.T) {
 	r := newKnownRobot("Online")
 	apply := func(w robotState) *robotv1.RobotPolicy {
-		if s := planRobot(clock, "r1", w, r, offlineAfter); s.status != nil {
+		if s := planRobot(clock, "r1", w, r, period); s.status != nil {
 			r.Status = *s.status
 		}
 		return r.Status.Policy
@@ -49,7 +49,7 @@ func TestPlanRobot_BoundsPolicy(t *testing.T) {
 		"a long text":  {Problem: strings.Repeat("x", 100_000)},
 		"no rules":     {},
 	} {
-		got := planRobot(clock, "r1", registering(in), newKnownRobot("Online"), offlineAfter).status.Policy
+		got := planRobot(clock, "r1", registering(in), newKnownRobot("Online"), period).status.Policy
 		if got == nil || !strings.Contains(got.Problem, "registered a policy that is not valid") || len(got.Problem) > policy.MaxProblem || got.Allow.Users != nil {
 			t.Errorf("%s: stored %.300v", name, got)
 		}

@@ -24,7 +24,9 @@ var (
 // syncRobot writes what the robot has reported to its Robot, and answers its
 // registration once the manager has approved it.
 func (g *Gateway) syncRobot(ctx context.Context, id string) error {
-	w, r := g.robots.stateOf(id), g.objects.robot(id)
+	r := g.objects.robot(id)
+	g.assignSlice(r)
+	w := g.stateOf(id)
 	token, refused, err := g.checkToken(ctx, id, w, r)
 	if refused || err != nil {
 		return err
@@ -32,7 +34,7 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 	if r != nil && g.needsToken(w) {
 		g.sendAll(id, w.protocol) // before the answer, as in register
 	}
-	s := planRobot(g.now(), id, w, r, g.cfg.OfflineAfter)
+	s := planRobot(g.now(), id, w, r, g.statusPeriod(id))
 	if s.answer != nil {
 		// Sent before the writes, because the robot is approved already.
 		g.sendResponse(id, s.answer)
@@ -55,7 +57,7 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 	if s.status == nil {
 		return nil
 	}
-	return g.writeRobotStatus(ctx, r, w, s)
+	return g.writeRobotStatus(ctx, r, s)
 }
 
 func (g *Gateway) sendResponse(id string, a *wire.Response) {
@@ -93,14 +95,13 @@ func (g *Gateway) updateRobotLabels(ctx context.Context, r *robotv1.Robot, now r
 	return nil
 }
 
-// writeRobotStatus writes the status that was planned from the state w.
-func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, w robotState, s robotActions) error {
+// writeRobotStatus writes the planned status.
+func (g *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robotActions) error {
 	next := r.DeepCopy()
 	next.Status = *s.status
 	if err := g.handleRobotWrite(ctx, next, g.client.Status().Update(ctx, next), "write status of robot"); err != nil {
 		return err
 	}
-	g.robots.recordGrant(next.Name, w, next.Status, g.cfg.OfflineAfter)
 	if !equality.Semantic.DeepEqual(r.Status.DeviceInfo, next.Status.DeviceInfo) {
 		g.robots.updateState(r.Name, true, func(w *robotState) { w.deviceWrittenAt = g.now() })
 	}

@@ -42,9 +42,9 @@ type robotActions struct {
 // changesRobot reports whether there is anything to write to an existing Robot.
 func (s robotActions) changesRobot() bool { return !s.create && (s.labels != nil || s.status != nil) }
 
-// planRobot decides what to write and to answer. R is nil if the Robot does not exist. A
-// robot that is silent for offlineAfter is offline.
-func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offlineAfter time.Duration) robotActions {
+// planRobot decides what to write and to answer. R is nil if the Robot does not exist.
+// StatusPeriod is the time between two writes of a status that only change its last heartbeat.
+func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, statusPeriod time.Duration) robotActions {
 	if r == nil {
 		return robotActions{create: w.awaitsResponse}
 	}
@@ -54,14 +54,14 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offline
 			s.labels = &now
 		}
 	}
-	next := nextRobotStatus(r.Status, w, offlineAfter)
+	next := nextRobotStatus(r.Status, w)
 	if wait := w.deviceWait(now); wait > 0 {
 		if !equalDevices(r.Status.DeviceInfo, next.DeviceInfo) {
 			s.retryAfter = wait
 		}
 		next.DeviceInfo = r.Status.DeviceInfo
 	}
-	if needsWrite(r.Status, *next, w) || isHeartbeatDue(now, id, r.Status, w, offlineAfter) {
+	if needsWrite(r.Status, *next) || isHeartbeatDue(r.Status, w, statusPeriod) {
 		s.status = next
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
 			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
@@ -73,7 +73,7 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offline
 }
 
 // nextRobotStatus returns the status with everything that the robot has reported.
-func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Duration) *robotv1.RobotStatus {
+func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus {
 	next := now.DeepCopy()
 	if next.Phase == "" && !w.registered.IsZero() {
 		next.Phase, next.Message = string(lifecycle.RobotPending), messageWaiting
@@ -89,7 +89,10 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	}
 	if lastSeen := w.storedLastSeen(); !lastSeen.IsZero() {
 		next.LastHeartbeatTime = &metav1.MicroTime{Time: lastSeen}
-		next.AcknowledgedUntil = w.nextGrant(&now, lastSeen, offlineAfter)
+		next.AcknowledgedUntil = robotv1.AcknowledgedBySlice(lastSeen)
+	}
+	if w.slice != "" {
+		next.HeartbeatSlice = w.slice
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
@@ -202,13 +205,12 @@ func setCondition(s *robotv1.RobotStatus, condition string, to metav1.ConditionS
 }
 
 // needsWrite reports whether the difference matters to readers.
-func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
-	return was.Phase != next.Phase ||
+func needsWrite(was, next robotv1.RobotStatus) bool {
+	return was.Phase != next.Phase || was.HeartbeatSlice != next.HeartbeatSlice ||
 		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
 		!equalPolicies(was.Policy, next.Policy) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
-		!equalDevices(was.DeviceInfo, next.DeviceInfo) ||
-		w.awaitsAck() && !w.coversHeartbeat(was)
+		!equalDevices(was.DeviceInfo, next.DeviceInfo)
 }
 
 // equalDevices reports whether devices differ in nothing that is worth a write.
@@ -220,19 +222,17 @@ func equalConditions(a, b []metav1.Condition) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// isHeartbeatDue reports whether lastHeartbeatTime is due to be written. A robot that is
-// not connected is written at once, as is one that may have gone. The written time is never older than a third of
-// offlineAfter if the robot was seen since: otherwise a robot that becomes silent would
-// be offline too early.
-func isHeartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w robotState, offlineAfter time.Duration) bool {
+// isHeartbeatDue reports whether lastHeartbeatTime is due to be written to the status. A robot that is
+// not connected is written at once, as is one that may have gone. The heartbeats of the others are in
+// their slices.
+func isHeartbeatDue(was robotv1.RobotStatus, w robotState, statusPeriod time.Duration) bool {
 	if w.lastSeen.IsZero() || w.disconnectReason != "" {
 		return false
 	}
 	if was.LastHeartbeatTime == nil {
 		return true
 	}
-	written := was.LastHeartbeatTime.Time
-	newer := w.storedLastSeen().Sub(written)
+	newer := w.storedLastSeen().Sub(was.LastHeartbeatTime.Time)
 	switch p := lifecycle.ParseRobotPhase(was.Phase); {
 	case newer < 0:
 		return true // by a clock that was ahead of ours
@@ -240,20 +240,27 @@ func isHeartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w robotSt
 		return newer > 0 // the manager counts from this write if the robot is gone
 	case p == lifecycle.RobotOffline, p == lifecycle.RobotUnknown:
 		return newer >= time.Second
-	case now.Sub(written) >= offlineAfter/3:
-		return newer > 0
 	}
-	return newer >= heartbeatPeriod(id, offlineAfter)
+	return newer >= statusPeriod
 }
 
-// heartbeatPeriod returns the minimum time between two writes of a steady robot's
-// heartbeat: one to two ninths of offlineAfter, by the robot's name, so that robots that
-// came together do not all write together.
-func heartbeatPeriod(id string, offlineAfter time.Duration) time.Duration {
+// steadyStatusPeriod is the time between two writes of the status of a robot in which nothing changes
+// but its heartbeats, less up to a fifth by the robot's name. With the writes of the slices, such a robot
+// costs less than four writes an hour.
+const steadyStatusPeriod = 20 * time.Minute
+
+// statusPeriod returns the time between two writes of a status that only change its last heartbeat:
+// 16 to 20 minutes. For a manager that does not read slices it is one to two ninths of offlineAfter,
+// so that a robot that becomes silent is not offline too early. It depends on the robot's name, so
+// that robots that came together do not all write together.
+func statusPeriod(id string, offlineAfter time.Duration, readsSlices bool) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
-	ninth := offlineAfter / 9
-	return ninth + time.Duration(uint64(ninth)*uint64(h.Sum32()%1024)/1024)
+	least, most := steadyStatusPeriod*4/5, steadyStatusPeriod
+	if !readsSlices {
+		least, most = offlineAfter/9, 2*offlineAfter/9
+	}
+	return least + time.Duration(uint64(most-least)*uint64(h.Sum32()%1024)/1024)
 }
 
 // maxLabels bounds spec.labels, as the kind does.

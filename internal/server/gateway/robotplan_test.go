@@ -9,13 +9,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const offlineAfter = 5 * time.Minute
+
+// period is the time between two writes of the status of r1 that only change its last heartbeat.
+var period = statusPeriod("r1", offlineAfter, true)
 
 // noUptime is the uptime in tests that measure none.
 func noUptime() time.Duration { return 0 }
@@ -25,7 +28,7 @@ func newKnownRobot(phase string, edit ...func(*robotv1.RobotStatus)) *robotv1.Ro
 	w := robotState{}
 	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{AgentVersion: "1", DeviceInfo: device(1)})
 	r := newRobot(namespace, "r1", nil, w)
-	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w, offlineAfter)
+	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w)
 	for _, e := range edit {
 		e(&r.Status)
 	}
@@ -75,16 +78,14 @@ func TestPlanRobot(t *testing.T) {
 			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.device = &wire.DeviceInfo{Hostname: "other"} }), write: true},
 		{name: "a change of the version is written",
 			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.version = "2" }), write: true},
-		{name: "a heartbeat is written before a third of offlineAfter is over",
-			robot: newKnownRobot("Online"), state: seenAt(offlineAfter * 2 / 9), write: true},
-		{name: "the last heartbeat is written after a third of offlineAfter even if no other follows",
-			robot: newKnownRobot("Online"), state: seenAt(30 * time.Second), silent: offlineAfter/3 - 30*time.Second, write: true},
-		{name: "the last heartbeat is not written before that", robot: newKnownRobot("Online"), state: seenAt(30 * time.Second), silent: offlineAfter/3 - 31*time.Second},
+		{name: "heartbeats of a steady robot are in its slice", robot: newKnownRobot("Online"), state: seenAt(period - time.Second)},
+		{name: "every 16 to 20 minutes the status gets the last one", robot: newKnownRobot("Online"), state: seenAt(period), write: true},
 		{name: "a time that the API truncates is written once",
 			robot: newKnownRobot("Online"), state: seenAt(300 * time.Nanosecond), silent: offlineAfter - time.Second},
-		{name: "a heartbeat that the status does not cover is written, so that it can be acknowledged",
-			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.AcknowledgedUntil = nil }),
-			state: seenAt(time.Second, func(w *robotState) { w.heartbeatSeq = 7 }), write: true},
+		{name: "the name of its slice is written, so that its heartbeats can be acknowledged",
+			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.slice = "heartbeats-0" }), write: true},
+		{name: "the name of its slice is written once",
+			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.HeartbeatSlice = "heartbeats-0" }), state: seenAt(time.Second, func(w *robotState) { w.slice = "heartbeats-0" })},
 		{name: "a heartbeat of an offline robot is written at once", robot: newKnownRobot("Offline"), state: seenAt(time.Second), write: true},
 		{name: "a time in the future is corrected",
 			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) {
@@ -106,7 +107,7 @@ func TestPlanRobot(t *testing.T) {
 		{name: "a server that has just started has nothing to write", robot: newKnownRobot("Online"), state: robotState{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := planRobot(row.state.lastSeen.Add(row.silent), "r1", row.state, row.robot, offlineAfter)
+			s := planRobot(row.state.lastSeen.Add(row.silent), "r1", row.state, row.robot, period)
 			got := fmt.Sprint(s.create, s.status != nil, s.answer != nil, s.warning)
 			if want := fmt.Sprint(row.create, row.write, row.answer, row.warn); got != want {
 				t.Errorf("create, write, answer, warn: %s, want %s\nstatus %+v", got, want, s.status)
@@ -122,49 +123,9 @@ func setUnresponsive(s *robotv1.RobotStatus) {
 
 func TestPlanRobot_CorrectsFutureHeartbeatTime(t *testing.T) {
 	ahead := newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)} })
-	s := planRobot(clock.Add(time.Second), "r1", seenAt(time.Second), ahead, offlineAfter)
+	s := planRobot(clock.Add(time.Second), "r1", seenAt(time.Second), ahead, period)
 	if s.status == nil || !s.status.LastHeartbeatTime.Time.Equal(clock.Add(time.Second)) {
 		t.Errorf("status %+v: the robot would look unresponsive until the clock has caught up", s.status)
-	}
-}
-
-// An unresponsive robot goes Offline offlineAfter after its last heartbeat, even if that heartbeat
-// was not written at once, and stays Offline.
-func TestPlanRobot_UnresponsiveRobotGoesOfflineOnce(t *testing.T) {
-	for beats := range 40 {
-		r, w := newKnownRobot("Online"), seenAt(0)
-		last := clock.Add(time.Duration(beats) * 10 * time.Second)
-		var offline time.Time
-		writes := 0
-		w.grant = grantFrom(r.Status, 0)
-		for now := clock; now.Before(last.Add(2 * offlineAfter)); now = now.Add(time.Second) {
-			w.uptime = now.Sub(clock)
-			if now.Sub(clock)%(10*time.Second) == 0 && !now.After(last) {
-				w.recordHeartbeat(now, robotv1.ProtocolV2, wire.Heartbeat{Seq: w.heartbeatSeq + 1})
-			}
-			if w.coversHeartbeat(r.Status) {
-				w.ackedSeq = w.heartbeatSeq
-			}
-			if s := planRobot(now, "r1", w, r, offlineAfter); s.status != nil {
-				if !offline.IsZero() {
-					t.Fatalf("%d heartbeats: the heartbeat of %s was written after the robot went offline, at %s", beats, w.lastSeen.Sub(clock), now.Sub(clock))
-				}
-				if next := grantFrom(*s.status, w.uptime); !next.until.Equal(w.grant.until) {
-					w.grant = next
-				}
-				r.Status = *s.status
-				writes++
-			}
-			if offline.IsZero() && now.Sub(r.Status.LastHeartbeatTime.Time) >= offlineAfter { // as the manager does
-				r.Status.Phase, offline = string(lifecycle.RobotOffline), now
-			}
-		}
-		if got := offline.Sub(last); got != offlineAfter {
-			t.Errorf("%d heartbeats: offline %s after the last one", beats, got)
-		}
-		if most := 1 + int(last.Sub(clock)/(offlineAfter/9)); writes > most {
-			t.Errorf("%d heartbeats: %d writes, want %d at the most", beats, writes, most)
-		}
 	}
 }
 
@@ -174,7 +135,7 @@ func TestPlanRobot_PlaintextBrokerIsUnauthenticated(t *testing.T) {
 	w, r := seenAt(0), newKnownRobot("Online")
 	r.Status.Identity = newJoinedRobot("r1").Status.Identity
 	w.plaintext = true
-	c := meta.FindStatusCondition(nextRobotStatus(r.Status, w, offlineAfter).Conditions, robotv1.ConditionAuthenticated)
+	c := meta.FindStatusCondition(nextRobotStatus(r.Status, w).Conditions, robotv1.ConditionAuthenticated)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != robotv1.ReasonPlaintextBroker {
 		t.Errorf("%+v", c)
 	}
@@ -186,23 +147,34 @@ func TestPlanRobot_PlaintextBrokerIsUnauthenticated(t *testing.T) {
 }
 
 func TestPlanRobot_NewRobotIsPending(t *testing.T) {
-	s := planRobot(clock, "r1", seenAt(0), newRobot(namespace, "r1", nil, robotState{}), offlineAfter)
+	s := planRobot(clock, "r1", seenAt(0), newRobot(namespace, "r1", nil, robotState{}), period)
 	if s.status.Phase != "Pending" || s.status.Message != "Registration received, waiting for approval" || s.status.Agent.Protocol != robotv1.ProtocolV2 {
 		t.Errorf("status %+v", s.status)
 	}
 }
 
-func TestHeartbeatPeriod_IsSpread(t *testing.T) {
-	seen := map[time.Duration]bool{}
-	for i := range 1000 {
-		p := heartbeatPeriod(fmt.Sprintf("robot-%d", i), offlineAfter)
-		if p < offlineAfter/9 || p > offlineAfter/3 {
-			t.Fatalf("period %s", p)
+// With the slices, of which each of 500 robots is written every 30 s, a steady robot may cost four
+// writes an hour.
+func TestStatusPeriod_IsSpread(t *testing.T) {
+	for _, row := range []struct {
+		readsSlices bool
+		least, most time.Duration
+	}{{true, 16 * time.Minute, 20 * time.Minute}, {false, offlineAfter / 9, offlineAfter / 3}} {
+		seen, writes := map[time.Duration]bool{}, 0.0
+		for i := range 1000 {
+			p := statusPeriod(fmt.Sprintf("robot-%d", i), offlineAfter, row.readsSlices)
+			if p < row.least || p > row.most {
+				t.Fatalf("period %s", p)
+			}
+			seen[p] = true
+			writes += time.Hour.Hours() / p.Hours() / 1000
 		}
-		seen[p] = true
-	}
-	if len(seen) < 300 {
-		t.Errorf("1000 robots share %d periods", len(seen))
+		if len(seen) < 300 {
+			t.Errorf("1000 robots share %d periods", len(seen))
+		}
+		if of := slicePeriod(types.NamespacedName{Name: sliceName(0)}, offlineAfter); row.readsSlices && writes+time.Hour.Hours()/of.Hours()/robotv1.MaxSliceRobots > 4 {
+			t.Errorf("%.2f writes of the status an hour", writes)
+		}
 	}
 }
 
@@ -274,7 +246,7 @@ func TestPlanRobot_ReportsIgnoredLabels(t *testing.T) {
 		{"an invalid value", map[string]string{"site": "x; reboot", "arm": "left"}, `False LabelInvalid The robot reports labels that are ignored: label "site": the value "x; reboot" must be`},
 		{"valid labels again", map[string]string{"site": "hall"}, "True LabelsValid"},
 	} {
-		s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered, w.labels = clock, step.labels }), r, offlineAfter)
+		s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered, w.labels = clock, step.labels }), r, period)
 		if s.status == nil && step.want != "" {
 			t.Fatalf("%s: the status is not written", step.name)
 		}
@@ -290,10 +262,10 @@ func TestPlanRobot_ReportsIgnoredLabels(t *testing.T) {
 // A heartbeat contains no labels and must not remove any.
 func TestPlanRobot_RemovesLabelsOnlyAtRegistration(t *testing.T) {
 	r := newRobot(namespace, "r1", map[string]string{"site": "hall"}, robotState{labels: map[string]string{"arm": "left"}})
-	if s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered = time.Time{} }), r, offlineAfter); s.labels != nil {
+	if s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered = time.Time{} }), r, period); s.labels != nil {
 		t.Errorf("a heartbeat: %v", s.labels)
 	}
-	s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered = clock }), r, offlineAfter)
+	s := planRobot(clock, "r1", seenAt(0, func(w *robotState) { w.registered = clock }), r, period)
 	if s.labels == nil || !maps.Equal(s.labels.all, map[string]string{"site": "hall"}) {
 		t.Errorf("a registration without any: %v", s.labels)
 	}
@@ -345,7 +317,7 @@ func TestPlanRobot_ReportsWhyRobotGetsNoTasks(t *testing.T) {
 			r, w := newKnownRobot("Online"), seenAt(0)
 			for _, step := range c.steps {
 				step(&w)
-				r.Status = *nextRobotStatus(r.Status, w, offlineAfter)
+				r.Status = *nextRobotStatus(r.Status, w)
 			}
 			all := map[string]string{}
 			for _, c := range r.Status.Conditions {
@@ -364,7 +336,7 @@ func TestAnswersDispatches_IsRemembered(t *testing.T) {
 	w := robotState{}
 	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true})
 	r := newKnownRobot("Online")
-	r.Status = *nextRobotStatus(r.Status, w, offlineAfter)
+	r.Status = *nextRobotStatus(r.Status, w)
 	if !answersDispatches(w, r) || !answersDispatches(robotState{lastSeen: clock}, r) {
 		t.Errorf("agent %+v", r.Status.Agent)
 	}

@@ -52,10 +52,14 @@ type robotState struct {
 	runsArrays bool
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
-	// grant is the last period in which its heartbeats may be acknowledged.
-	grant ackGrant
+	// contacts counts the messages that change lastSeen.
+	contacts uint64
 	// uptime is that of the machine when this copy of the state was made.
 	uptime time.Duration
+	// slice is the name of the robot's HeartbeatSlice, or "", and isCovered reports whether the slice
+	// lets the server acknowledge its heartbeats. Both are set by Gateway.stateOf only.
+	slice     string
+	isCovered bool
 }
 
 const (
@@ -77,11 +81,11 @@ type robotStates struct {
 
 	mu      sync.Mutex
 	byID    map[string]*robotState
-	unknown int
+	unknown map[string]struct{} // the IDs without an object
 }
 
 func newRobotStates(plaintext bool, uptime func() time.Duration) *robotStates {
-	return &robotStates{plaintext: plaintext, uptime: uptime, byID: map[string]*robotState{}}
+	return &robotStates{plaintext: plaintext, uptime: uptime, byID: map[string]*robotState{}, unknown: map[string]struct{}{}}
 }
 
 // stateOf returns a copy of a robot's state, or the zero state.
@@ -96,6 +100,17 @@ func (r *robotStates) stateOf(id string) robotState {
 	return w
 }
 
+// contactOf returns when a robot was last seen, without a copy of its state.
+func (r *robotStates) contactOf(id string) robotContact {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[id]
+	if w == nil {
+		return robotContact{}
+	}
+	return robotContact{lastSeen: w.storedLastSeen(), count: w.contacts, isConnected: w.disconnectReason == ""}
+}
+
 // updateState applies a change to the state of a robot, which is created if necessary.
 // It returns false if there are too many unknown robots. Known means that the robot has
 // an object.
@@ -104,11 +119,11 @@ func (r *robotStates) updateState(id string, known bool, to func(*robotState)) b
 	defer r.mu.Unlock()
 	w := r.byID[id]
 	if w == nil {
-		if !known && r.unknown >= maxUnknownRobots {
+		if !known && len(r.unknown) >= maxUnknownRobots {
 			return false
 		}
 		if !known {
-			r.unknown++
+			r.unknown[id] = struct{}{}
 		}
 		w = &robotState{plaintext: r.plaintext}
 		r.byID[id] = w
@@ -117,26 +132,34 @@ func (r *robotStates) updateState(id string, known bool, to func(*robotState)) b
 	return true
 }
 
-// forgetUnknown removes robots that have no object and are silent, and counts the others
-// without one.
+// forgetUnknown removes the states of robots that have no object and are silent.
 func (r *robotStates) forgetUnknown(known func(id string) bool, now time.Time, keep time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unknown = 0
-	for id, w := range r.byID {
+	for id := range r.unknown {
 		switch {
 		case known(id):
-		case now.Sub(w.lastSeen) > keep:
+			delete(r.unknown, id)
+		case now.Sub(r.byID[id].lastSeen) > keep:
 			delete(r.byID, id)
-		default:
-			r.unknown++
+			delete(r.unknown, id)
 		}
+	}
+}
+
+// markUnknown records that the object of a robot was deleted.
+func (r *robotStates) markUnknown(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID[id] != nil {
+		r.unknown[id] = struct{}{}
 	}
 }
 
 // recordContact records that a message was received.
 func (w *robotState) recordContact(now time.Time) {
 	w.lastSeen, w.disconnectReason, w.unconfirmedWill = now, "", time.Time{}
+	w.contacts++
 }
 
 // storedLastSeen returns lastSeen with the precision of the API, for comparisons.
@@ -214,6 +237,21 @@ func (w *robotState) markSilent(now time.Time, listened, offlineAfter time.Durat
 	}
 	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonUnresponsive, time.Time{}
 	return true
+}
+
+// nextCheck returns when confirmLastWill or markSilent may have an effect, if no message comes until
+// then. A robot that is not connected is checked again after offlineAfter.
+func (w *robotState) nextCheck(now time.Time, listened, offlineAfter time.Duration) time.Time {
+	next := now.Add(offlineAfter)
+	if w.disconnectReason == "" {
+		if left := offlineAfter - min(now.Sub(w.lastSeen), listened); left > 0 {
+			next = now.Add(left)
+		}
+	}
+	if at := w.unconfirmedWill.Add(willConfirmAfter); !w.unconfirmedWill.IsZero() && at.Before(next) {
+		next = at
+	}
+	return next
 }
 
 // protocolOf returns the protocol of the robot's last message, else that in its status.

@@ -69,8 +69,11 @@ func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
 	list := func() client.ObjectList {
-		if _, ok := object.(*robotv1.Robot); ok {
+		switch object.(type) {
+		case *robotv1.Robot:
 			return &robotv1.RobotList{}
+		case *robotv1.HeartbeatSlice:
+			return &robotv1.HeartbeatSliceList{}
 		}
 		return &robotv1.TaskList{}
 	}

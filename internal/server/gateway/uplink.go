@@ -224,19 +224,24 @@ func (g *Gateway) handleHeartbeat(m inbound) error {
 }
 
 // recordHeartbeat remembers the heartbeat of a known robot. Most heartbeats are
-// acknowledged without a write; one write covers those that follow for a while.
+// acknowledged without a write; one write of a slice covers those of many robots for a while.
 func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
 	g.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(g.now(), protocol, h) })
+	g.assignSlice(r)
 	g.ackHeartbeat(id, r)
 	g.recordUsages(id, h.Usage)
-	if s := planRobot(g.now(), id, g.robots.stateOf(id), r, g.cfg.OfflineAfter); s.status != nil || s.retryAfter > 0 {
+	w := g.stateOf(id)
+	if w.awaitsAck() && !w.isCovered {
+		g.requestSliceWrite(id)
+	}
+	if s := planRobot(g.now(), id, w, r, g.statusPeriod(id)); s.status != nil || s.retryAfter > 0 {
 		g.robotQueue.Add(id)
 	}
 }
 
-// ackHeartbeat acknowledges the robot's last heartbeat if its status covers it.
+// ackHeartbeat acknowledges the robot's last heartbeat if its slice and status cover it.
 func (g *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
-	if w := g.robots.stateOf(id); w.awaitsAck() && w.coversHeartbeat(r.Status) {
+	if w := g.stateOf(id); w.awaitsAck() && w.coversHeartbeat(r.Status) {
 		g.robots.updateState(id, true, func(now *robotState) { now.ackedSeq = w.heartbeatSeq })
 		isPending := w.deviceWait(g.now()) > 0 && !equalDevices(r.Status.DeviceInfo, deviceStatus(w.device))
 		g.acks.ackHeartbeat(id, w.heartbeatSeq, isPending)
@@ -252,6 +257,7 @@ func (g *Gateway) handlePresence(m inbound) error {
 		return nil // there is no object to update
 	}
 	g.robots.updateState(m.RobotID, true, func(w *robotState) { w.recordPresence(g.now(), p) })
+	g.checks.schedule(m.RobotID, g.now()) // a last will may have to be confirmed
 	g.robotQueue.Add(m.RobotID)
 	return nil
 }

@@ -24,8 +24,11 @@ func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...ca
 	lw := &toolscache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			at := metav1.ListMeta{ResourceVersion: s.version}
-			if _, ok := object.(*robotv1.Robot); ok {
+			switch object.(type) {
+			case *robotv1.Robot:
 				return &robotv1.RobotList{ListMeta: at}, nil
+			case *robotv1.HeartbeatSlice:
+				return &robotv1.HeartbeatSliceList{ListMeta: at}, nil
 			}
 			old := newBoundTask("old", "r1")
 			old.ResourceVersion = "7"
