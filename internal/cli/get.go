@@ -160,6 +160,7 @@ func (o *getOptions) printSets(ctx context.Context, d *deps, c *cluster, sets []
 	case len(o.names) > 0 && o.kinds[0].isSame(jobKind):
 		return o.printTrees(ctx, d, c, sets[0].objects)
 	}
+	advanceHeartbeats(ctx, c, robotsIn(sets))
 	o.printTables(d, c, sets)
 	return nil
 }

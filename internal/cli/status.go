@@ -79,6 +79,7 @@ func readOverview(ctx context.Context, c *cluster, namespace string) (o overview
 	if o.robots, err = listTyped[*robotv1.Robot](ctx, c, robotKind, in); err != nil {
 		return o, err
 	}
+	advanceHeartbeats(ctx, c, o.robots)
 	if o.jobs, err = listTyped[*robotv1.Job](ctx, c, jobKind, in); err != nil {
 		return o, err
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/platform/access"
@@ -39,6 +40,7 @@ type fakeStore struct {
 	items  []*watch.Item
 	ring   *watch.Ring
 	synced chan struct{}
+	slice  *robotv1.HeartbeatSlice
 }
 
 func newFakeStore(objects ...client.Object) *fakeStore {
@@ -77,6 +79,10 @@ func (w *fakeStore) Owned(uid types.UID) []*watch.Item {
 		by := metav1.GetControllerOfNoCopy(i.Object)
 		return by != nil && by.UID == uid
 	})
+}
+
+func (w *fakeStore) LastHeartbeat(r *robotv1.Robot) *metav1.MicroTime {
+	return r.LastHeartbeat(w.slice)
 }
 
 func (w *fakeStore) Namespaces() (out []string) {

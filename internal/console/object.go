@@ -146,7 +146,7 @@ func (s *Server) readArchived(ctx context.Context, in *nameIn) (*archive.Object,
 
 func (s *Server) describeLive(i *watch.Item) *details {
 	raw := s.encodeManifest(i)
-	out := &details{Row: s.completeRow(i.Row), Object: raw, Children: s.countChildren(i), Actions: s.listActions(i)}
+	out := &details{Row: s.advanceHeartbeat(s.completeRow(i.Row)), Object: raw, Children: s.countChildren(i), Actions: s.listActions(i)}
 	out.Conditions, out.Why = parseConditions(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
 		out.Attempts, out.Array = s.listAttempts(t), s.describeIndexes(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
 )
 
@@ -109,7 +110,29 @@ func (s *Server) listLive(in *listIn, sees scope, matches func(*row.Row) bool) (
 		out.Items = rows[:in.Limit]
 		out.Continue = encodeCursor(out.Items[in.Limit-1])
 	}
+	for i, r := range out.Items {
+		out.Items[i] = s.advanceHeartbeat(r)
+	}
 	return out, nil
+}
+
+// advanceHeartbeat returns the row of a robot with the heartbeat in its slice, and any other row as it
+// is. No event is sent for a heartbeat.
+func (s *Server) advanceHeartbeat(r *row.Row) *row.Row {
+	if r.Kind != row.Robots {
+		return r
+	}
+	i := s.store.Get(r.Kind, r.Namespace, r.Name)
+	if i == nil {
+		return r
+	}
+	robot, ok := i.Object.(*robotv1.Robot)
+	if !ok || string(robot.UID) != r.UID {
+		return r
+	}
+	next := *r
+	next.Heartbeat = s.store.LastHeartbeat(robot)
+	return &next
 }
 
 // findRows returns the matching rows of a kind, with the fields inherited from their jobs.

@@ -227,3 +227,24 @@ func TestFindRows_InheritFromJob(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// The status of a robot is up to 20 minutes behind its slice.
+func TestListLive_ShowsHeartbeatInSlice(t *testing.T) {
+	robot := &v1alpha1.Robot{ObjectMeta: metaOf("r1")}
+	robot.Status.LastHeartbeatTime, robot.Status.HeartbeatSlice = minute(0), "heartbeats-0"
+	s, w := newTestServer(&fakeGate{}, robot)
+	w.slice = &v1alpha1.HeartbeatSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "heartbeats-0"},
+		Heartbeats: []v1alpha1.RobotHeartbeat{{Robot: "r1", UID: robot.UID, Time: *minute(9)}},
+	}
+	page, err := s.listLive(&listIn{Kind: row.Robots, Sort: "name", Limit: 10}, scope{all: true}, func(*row.Row) bool { return true })
+	if err != nil || len(page.Items) != 1 || !page.Items[0].Heartbeat.Equal(minute(9)) {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if r := s.describeLive(w.items[0]).Row; !r.Heartbeat.Equal(minute(9)) {
+		t.Errorf("the object has %s", r.Heartbeat)
+	}
+	if stored := w.items[0].Row; !stored.Heartbeat.Equal(minute(0)) {
+		t.Error("the shared row was changed")
+	}
+}

@@ -13,11 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
@@ -29,6 +31,7 @@ type Store interface {
 	List(k row.Kind, namespace string) []*watch.Item
 	Get(k row.Kind, namespace, name string) *watch.Item
 	Owned(uid types.UID) []*watch.Item
+	LastHeartbeat(r *robotv1.Robot) *metav1.MicroTime
 	Namespaces() []string
 	Ring() *watch.Ring
 	Synced() <-chan struct{}

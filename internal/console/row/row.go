@@ -95,8 +95,9 @@ type Row struct {
 	// User created the object. It is set in the history only, from the archive.
 	User string `json:"user,omitempty"`
 
-	// Heartbeat is when the server last received a heartbeat. The server writes it at least three
-	// times per offlineAfter. This and the following fields are for robots only.
+	// Heartbeat is when the server last received a heartbeat. In lists and objects it is that of the
+	// robot's slice, at most a third of offlineAfter old; in events it is that of the status, which is
+	// up to 20 minutes behind. This and the following fields are for robots only.
 	Heartbeat *metav1.MicroTime `json:"heartbeat,omitempty"`
 	// Cordoned reports whether the robot gets no new tasks.
 	Cordoned bool `json:"cordoned,omitempty"`

@@ -39,11 +39,12 @@ type Item struct {
 
 // Store is a cache of all objects that the console shows.
 type Store struct {
-	ring      *Ring
-	coalescer *coalescer
-	sources   []*source
-	log       logr.Logger
-	now       func() time.Time
+	ring       *Ring
+	coalescer  *coalescer
+	sources    []*source
+	heartbeats *heartbeatSlices
+	log        logr.Logger
+	now        func() time.Time
 	// latestVersion is the greatest resourceVersion that was received.
 	latestVersion atomic.Uint64
 	// synced is closed after all kinds were listed.
@@ -74,12 +75,13 @@ func New(c Config) (*Store, error) {
 		}
 		s.addKind(k, lw)
 	}
-	return s, nil
+	return s, s.heartbeats.watchFrom(c.API)
 }
 
 func newStore(c Config) *Store {
 	s := &Store{
 		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[objectKey]*Item{},
+		heartbeats: newHeartbeatSlices(),
 	}
 	s.coalescer = newCoalescer(s.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
 	return s
@@ -106,6 +108,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for _, src := range s.sources {
 		wg.Go(func() { src.runReflector(ctx) })
 	}
+	wg.Go(func() { s.heartbeats.run(ctx) })
 	for _, src := range s.sources {
 		select {
 		case <-src.settled:
