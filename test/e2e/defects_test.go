@@ -451,18 +451,18 @@ func TestRobot_GoesOfflineWithoutHeartbeats(t *testing.T) {
 	t.Run("a robot that went offline kept its tasks forever", func(t *testing.T) { s.in(t).silenceIsSeen(cmd) })
 }
 
-// heartbeatAdvances waits for four values of lastHeartbeatTime, none older than the limit.
+// heartbeatAdvances waits for four values of the last heartbeat, none older than the limit.
 func (s *system) heartbeatAdvances(bound time.Duration) {
 	s.t.Helper()
-	last := s.robot("r1").Status.LastHeartbeatTime
+	last := s.lastHeartbeat("r1")
 	for range 3 {
 		var pause time.Duration // for which the machine did not let this test look
 		looked := time.Now()
 		testkit.Eventually(s.t, bound+time.Second, "the time of the last heartbeat advances", func() bool {
 			pause, looked = max(pause, time.Since(looked)), time.Now()
-			return s.robot("r1").Status.LastHeartbeatTime.After(last.Time)
+			return s.lastHeartbeat("r1").After(last.Time)
 		})
-		next := s.robot("r1").Status.LastHeartbeatTime
+		next := s.lastHeartbeat("r1")
 		if gap := next.Sub(last.Time); gap > bound+pause {
 			s.t.Errorf("from one to the next are %s, more than a third of --offline-after", gap)
 		}

@@ -122,5 +122,10 @@ func TestUp_ProgramsActWithTheirOwnRoles(t *testing.T) {
 				}
 			}
 		}
+		for _, verb := range []string{"create", "update", "patch", "delete"} {
+			if s.isAllowed("k8s4r-manager", right{verb, ours, "heartbeatslices", ""}) {
+				t.Errorf("the manager may %s heartbeatslices", verb)
+			}
+		}
 	})
 }

@@ -389,7 +389,7 @@ func TestRunsArrays_IsWritten(t *testing.T) {
 	for protocol, want := range map[string]bool{robotv1.ProtocolV2: true, robotv1.ProtocolV1: false} {
 		w := robotState{}
 		w.recordRegistration(clock, protocol, wire.Register{RunsArrays: true})
-		if s := nextRobotStatus(newKnownRobot("Online").Status, w, offlineAfter); s.Agent.RunsArrays != want {
+		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RunsArrays != want {
 			t.Errorf("%s: %+v", protocol, s.Agent)
 		}
 	}
