@@ -189,6 +189,10 @@ bench-broker: deps ## messages a second, latency and memory of brokers with and 
 bench-hostile: build ## what a hostile robot costs 199 others, what idle connections cost, and whether the manager survives the largest numbers
 	$(call run-bench,hostile)
 
+.PHONY: bench-fleet
+bench-fleet: deps build ## memory, CPU and writes of 20,000 robots, their return after a restart of the broker, and a cycle of 100,000; BENCH=-mosquitto for that broker
+	$(call run-bench,fleet)
+
 .PHONY: bench-archive
 bench-archive: ## finished jobs a second into the archive, and how long its questions take
 	$(call run-bench,archive)

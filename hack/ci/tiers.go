@@ -145,6 +145,7 @@ var nightlyTier = tier{
 			benchmark("broker", "-robots 20 -idle 100 -for 1s -rounds 1"),
 			benchmark("events", "-readers 20 -rounds 5"),
 			benchmark("flow", "-raw-objects 100 -raw-edges 20 -chain 50 -fan 100"),
+			benchmark("fleet", "-robots 20,60 -storm 40 -settle 1s -window 5s -starts 5 -cycle-robots 1000 -cycles 4"),
 			benchmark("footprint", "-window 30s"),
 			benchmark("hostile", "-robots 19 -rounds 1 -tasks 20 -connections 600 -figures=false"),
 			benchmark("memory", "-robots 2 -load 10s -idle 1s -finished 100"),
