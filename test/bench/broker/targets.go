@@ -136,8 +136,8 @@ func serveEmbedded(t testing.TB, dir string) {
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	plain := broker.New(broker.Config{Listen: "127.0.0.1:0"})
-	// The benchmark exceeds the rate limit of robots.
-	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authenticator: identities{}, Limits: broker.Limits{PacketRate: 1e9, PacketBurst: 1e9, ConnectRate: 1e9, ConnectBurst: 1e9}})
+	// The benchmark exceeds the rate limits of robots.
+	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authenticator: identities{}, Limits: broker.Limits{PacketRate: 1e9, PacketBurst: 1e9, ConnectRate: 1e9, ConnectBurst: 1e9, AdmitRate: 1e9, AdmitBurst: 1e9}})
 	if err := errors.Join(plain.Start(context.Background()), secure.Start(context.Background())); err != nil {
 		t.Fatal(err)
 	}
