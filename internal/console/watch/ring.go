@@ -13,13 +13,13 @@ import (
 type Limits struct {
 	// Events is the maximum number of events. Default 65,536.
 	Events int
-	// Bytes is the maximum size of their JSON. Default 64 MiB. The newest event is never evicted.
+	// Bytes is the maximum size of their JSON. Default 16 MiB. The newest event is never evicted.
 	Bytes int
 }
 
 const (
 	defaultEvents = 1 << 16
-	defaultBytes  = 64 << 20
+	defaultBytes  = 16 << 20
 	// perEvent estimates the memory of an event apart from its JSON, in bytes.
 	perEvent = 1024
 )

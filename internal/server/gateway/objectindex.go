@@ -161,6 +161,10 @@ func (v *objectIndex) deliverTask(t *robotv1.Task) (old *robotv1.Task, isNewer b
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, versionOf(t.ResourceVersion))
+	if old := v.tasks[t.UID]; old != nil && old.ResourceVersion == t.ResourceVersion {
+		v.tasks[t.UID] = t // the copy of our own write is garbage
+		return old, false
+	}
 	return v.putLocked(t)
 }
 

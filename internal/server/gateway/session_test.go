@@ -192,7 +192,9 @@ func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
 	for n := range 3 {
 		proxy.DropPackets()
 		send(fmt.Sprintf("lost-%d", n))
-		eventually(t, "the queues are empty", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
+		eventually(t, "the queues are empty", func() bool {
+			return !slices.ContainsFunc(l.queues[:], func(q chan *message) bool { return len(q) > 0 })
+		})
 		before := l.currentConnection()
 		proxy.RestoreNetwork()
 		eventually(t, "the connection is up again", func() bool { return l.currentConnection() > before && l.checkUp() == nil })

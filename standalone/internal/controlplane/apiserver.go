@@ -54,6 +54,11 @@ func apiServerArgs(etcd string, c credentials) []string {
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=1000",
 		"--max-mutating-requests-inflight=500",
+		// Each write would copy a path of a tree with all objects of its kind. Only lists of an older
+		// version read the copies; etcd serves these.
+		"--feature-gates=ListFromCacheSnapshot=false",
+		// The history of watches would keep each version of a definition that the first start writes.
+		"--watch-cache-sizes=customresourcedefinitions.apiextensions.k8s.io#0",
 	}
 }
 

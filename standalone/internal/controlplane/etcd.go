@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
@@ -18,9 +19,12 @@ const (
 	// etcdQuota is the largest size of the database that etcd supports, in bytes. With the default
 	// of 2 GiB, a burst of Tasks with long histories stops all writes.
 	etcdQuota = 8 << 30
-	// etcdSnapshotCount is the number of writes between two snapshots of the log. etcd keeps that
-	// many entries in memory in addition to the database.
+	// etcdSnapshotCount is the number of writes between two snapshots of the log on the disk.
 	etcdSnapshotCount = 10_000
+	// etcdCatchUpEntries is the number of writes that stay in memory for a slow follower. There is none.
+	etcdCatchUpEntries = 100
+	// etcdReadBuffer is the size of the buffer of a connection, in bytes.
+	etcdReadBuffer = 4 << 10
 	// electionTick and electionTimeout are in milliseconds. A member without peers still waits this
 	// long before it elects itself.
 	electionTick, electionTimeout = 50, 250
@@ -71,7 +75,9 @@ func etcdConfig(dir, socket string, log *zap.Logger) *embed.Config {
 	// Zero, which NewConfig leaves, would log every request.
 	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	cfg.QuotaBackendBytes = etcdQuota
-	cfg.SnapshotCount = etcdSnapshotCount
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = etcdSnapshotCount, etcdCatchUpEntries
+	// The API server opens a connection for each of its 80 kinds.
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ReadBufferSize(etcdReadBuffer), grpc.SharedWriteBuffer(true)}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return cfg
 }
