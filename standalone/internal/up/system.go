@@ -25,6 +25,7 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/controlplane"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 	"k8s4r.io/k8s4r/standalone/internal/install"
+	"k8s4r.io/k8s4r/standalone/internal/memory"
 	"k8s4r.io/k8s4r/standalone/internal/port"
 )
 
@@ -70,6 +71,7 @@ func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, err
 		return nil, err
 	}
 	s.addProfile()
+	s.group.Add("memory", component.NewBackground(memory.Run, nil))
 	if err := s.addCluster(); err != nil {
 		return nil, err
 	}

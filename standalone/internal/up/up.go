@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
+	"k8s4r.io/k8s4r/standalone/internal/memory"
 )
 
 // stopTimeout limits an orderly stop. kube-apiserver completes running requests, and etcd closes
@@ -74,6 +74,7 @@ func (o *options) removeIfEphemeral() error {
 }
 
 func runIn(ctx context.Context, dir *datadir.Dir, o options, stdout, stderr io.Writer) error {
+	memory.BeginStart()
 	if err := removeState(dir); err != nil {
 		return err
 	}
@@ -101,9 +102,7 @@ func runSystem(ctx context.Context, s *system, stdout io.Writer) error {
 	if err := s.currentState().writeFile(s.dir); err != nil {
 		return err
 	}
-	// Half of the memory that the start took is garbage by now, and an idle process collects so
-	// rarely that it would keep it for minutes.
-	debug.FreeOSMemory()
+	memory.Settle()
 	printSummary(stdout, s.currentState(), s.opts.ephemeral, s.signInLink())
 	select {
 	case <-ctx.Done():
