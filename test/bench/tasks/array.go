@@ -50,7 +50,7 @@ func runArray(t testing.TB, up *testkit.Up, c client.WithWatch, size int32) arra
 	cfg := up.RESTConfig()
 	job := newJob(fmt.Sprintf("array-%d", size), 0, map[string]string{"fleet": "sim"})
 	job.Spec.TaskGroups[0].Count, job.Spec.TaskGroups[0].Array = nil, &v1alpha1.Array{Size: size}
-	had, began, submitted := writeCount(t, cfg), up.CPU(), time.Now()
+	had, began, submitted := countWrites(t, cfg), up.CPU(), time.Now()
 	if err := c.Create(context.Background(), job); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func runArray(t testing.TB, up *testkit.Up, c client.WithWatch, size int32) arra
 	}
 	n := float64(size)
 	return arrayResult{
-		TasksPerS: n / job.Status.CompletedAt.Sub(submitted).Seconds(), WritesPerTask: (writeCount(t, cfg) - had) / n,
+		TasksPerS: n / job.Status.CompletedAt.Sub(submitted).Seconds(), WritesPerTask: float64(countWrites(t, cfg).since(had).sum()) / n,
 		CPUMsPerTask: (up.CPU() - began).Seconds() * 1000 / n, ObjectKB: float64(objectBytes(t, cfg, job.Name)) / 1000,
 	}
 }

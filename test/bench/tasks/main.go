@@ -85,15 +85,17 @@ func runBenchmark(t testing.TB) {
 	p50, p99 := startLatency(t, c)
 	startFleet(t, c, up.MQTTSURL)
 
-	rates, writes, cpu := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
+	rates, perTask, cpu := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
+	var written writes
 	for i := range sizes {
 		sizes[i] /= int32(*divisor)
 	}
 	for i, n := range sizes {
-		had, began := writeCount(t, cfg), up.CPU()
+		had, began := countWrites(t, cfg), up.CPU()
 		rates[i] = runJob(t, c, n)
 		cpu[i] = (up.CPU() - began).Seconds() * 1000 / float64(n)
-		writes[i] = (writeCount(t, cfg) - had) / float64(n)
+		written = countWrites(t, cfg).since(had)
+		perTask[i] = float64(written.sum()) / float64(n)
 	}
 	ofArray := runArray(t, up, c, arraySize/int32(*divisor))
 	up.Stop()
@@ -106,14 +108,15 @@ func runBenchmark(t testing.TB) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "tasks\ttasks/s\tof raw\twrites/task\tCPU ms/task\t")
 	for i, n := range sizes {
-		fmt.Fprintf(w, "%d\t%.0f\t%.0f%%\t%.2f\t%.1f\t\n", n, rates[i], 100*rates[i]/raw, writes[i], cpu[i])
+		fmt.Fprintf(w, "%d\t%.0f\t%.0f%%\t%.2f\t%.1f\t\n", n, rates[i], 100*rates[i]/raw, perTask[i], cpu[i])
 	}
 	w.Flush()
 	fmt.Println()
+	written.print(sizes[len(sizes)-1])
 	ofArray.print()
 	json.NewEncoder(os.Stdout).Encode(result{
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
-		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: writes[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
+		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: perTask[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
 	}.withArray(ofArray))
 }
 

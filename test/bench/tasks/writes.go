@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -9,16 +12,45 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// writeCount returns how many writes of our kinds, and of events, the API server has accepted since it
-// started.
-func writeCount(t testing.TB, cfg *rest.Config) float64 {
+// writes are how often the API server was asked for each kind of write, of our kinds and of events.
+type writes map[testkit.WriteRequest]int
+
+// countWrites returns the writes since the API server started.
+func countWrites(t testing.TB, cfg *rest.Config) writes {
 	t.Helper()
-	sum := 0
-	for w, n := range testkit.CountWrites(t, cfg) {
+	all := writes(testkit.CountWrites(t, cfg))
+	maps.DeleteFunc(all, func(w testkit.WriteRequest, _ int) bool {
 		ours := w.Group == "robot.k8s4r.io" || w.Resource == "events"
-		if ours && slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, w.Verb) {
-			sum += n
+		return !ours || !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, w.Verb)
+	})
+	return all
+}
+
+// since returns the writes after an earlier count.
+func (w writes) since(earlier writes) writes {
+	later := writes{}
+	for request, n := range w {
+		if n -= earlier[request]; n > 0 {
+			later[request] = n
 		}
 	}
-	return float64(sum)
+	return later
+}
+
+func (w writes) sum() (n int) {
+	for _, of := range w {
+		n += of
+	}
+	return n
+}
+
+// print prints each kind of write, and how many of it a task costs.
+func (w writes) print(tasks int32) {
+	var lines []string
+	for r, n := range w {
+		lines = append(lines, fmt.Sprintf("%8.4f  %s %s", float64(n)/float64(tasks), r.Verb, strings.Trim(r.Resource+"/"+r.Subresource, "/")))
+	}
+	slices.Sort(lines)
+	slices.Reverse(lines)
+	fmt.Printf("writes a task, of %d tasks:\n%s\n\n", tasks, strings.Join(lines, "\n"))
 }
