@@ -57,11 +57,8 @@ func (c *conn) handleConnect() error {
 		window = math.MaxUint16
 	}
 	session, resumed, err := c.openSession(&pk, window)
-	if code, ok := errors.AsType[packets.Code](err); ok {
-		return c.rejectClient(code)
-	}
 	if err != nil {
-		return errors.Join(err, c.rejectClient(packets.ErrNotAuthorized))
+		return c.rejectSession(err)
 	}
 	c.session, c.limiter = session, c.hub.limiters.limiterOf(c.identity)
 	if c.will != nil {
@@ -128,6 +125,18 @@ func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed 
 			return s, resumed, err
 		}
 	}
+}
+
+// rejectSession answers a CONNECT for which openSession failed.
+func (c *conn) rejectSession(err error) error {
+	if code, ok := errors.AsType[packets.Code](err); ok {
+		return c.rejectClient(code)
+	}
+	code := packets.ErrNotAuthorized
+	if errors.Is(err, ErrNotReady) {
+		code = packets.ErrServerUnavailable
+	}
+	return errors.Join(err, c.rejectClient(code))
 }
 
 // authenticate calls the Authenticator.

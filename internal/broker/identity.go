@@ -38,9 +38,13 @@ type Identity struct {
 	IsAuthenticated func(robotID string) bool
 }
 
-// Authenticator authenticates clients. An error refuses the connection with reason
-// 0x87 and is logged, so it must not contain secrets. Authenticate is called
-// concurrently, and may be called twice for one connection.
+// ErrNotReady means that an Authenticator cannot identify clients yet.
+var ErrNotReady = errors.New("clients cannot be authenticated yet")
+
+// Authenticator authenticates clients. An error refuses the connection and is logged, so it must
+// not contain secrets. The reason is 0x88 for ErrNotReady, after which robots try again, and else
+// 0x87, after which they request another certificate. Authenticate is called concurrently, and may
+// be called twice for one connection.
 type Authenticator interface {
 	Authenticate(Peer) (Identity, error)
 }

@@ -35,7 +35,7 @@ func newBrokerBench(t *testing.T) *brokerBench {
 	t.Helper()
 	s := &brokerBench{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), events: make(chan string, 16)}
 	s.roots.AppendCertsFromPEM(s.auth.TrustPEM())
-	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig(s.CheckCertificate, "127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
+	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig("127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
 	s.SetDependencies(nil, s.Disconnect, func(o client.Object, reason, message string) {
 		s.events <- o.GetName() + " " + reason + " " + message
 	})

@@ -181,7 +181,7 @@ func (g *Registry) robotLocked(id string) *robotv1.Robot {
 }
 
 var (
-	errNotReady            = errors.New("the server has not seen all robots yet")
+	errNotReady            = fmt.Errorf("the server has not seen all robots yet: %w", broker.ErrNotReady)
 	errNoCertificate       = errors.New("no certificate; join with a token, see docs/explanation/security.md")
 	errLegacy              = errors.New("legacy agents are not allowed; see --allow-legacy-agents")
 	errRevoked             = errors.New("the robot is revoked")
@@ -198,13 +198,6 @@ func (g *Registry) Authenticate(p broker.Peer) (broker.Identity, error) {
 		return g.identifyWithoutCertificate(p)
 	}
 	return g.identifyCertificate(p.Certificate)
-}
-
-// CheckCertificate returns an error unless the client of a certificate may connect. It is called for
-// resumed TLS sessions, before CONNECT.
-func (g *Registry) CheckCertificate(c *x509.Certificate) error {
-	_, err := g.identifyCertificate(c)
-	return err
 }
 
 // identifyCertificate returns the identity of a client with a certificate of the robots' CA.

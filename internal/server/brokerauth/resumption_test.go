@@ -1,11 +1,9 @@
 package brokerauth
 
 import (
-	"bufio"
 	"crypto/tls"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/eclipse/paho.golang/packets"
 
@@ -13,30 +11,22 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/identity"
 )
 
-// tryConnect connects r1 with a configuration. It returns whether the TLS session was resumed and
-// whether the broker accepted the client.
-func (s *brokerBench) tryConnect(config *tls.Config) (resumed, accepted bool) {
+// tryConnect connects r1 with a configuration. It returns whether the TLS session was resumed, and
+// the reason code of the broker's answer.
+func (s *brokerBench) tryConnect(config *tls.Config) (resumed bool, reason byte) {
 	s.t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), config)
 	if err != nil {
-		return false, false
+		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	resumed = conn.ConnectionState().DidResume
-	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "r1", KeepAlive: 60, Properties: &packets.Properties{}}
-	if _, err := c.WriteTo(conn); err != nil {
-		return resumed, false
-	}
-	answer, err := packets.ReadPacket(bufio.NewReader(conn))
-	if err != nil {
-		return resumed, false
-	}
-	ack, ok := answer.Content.(*packets.Connack)
-	return resumed, ok && ack.ReasonCode == packets.ConnackSuccess
+	ack := s.request(conn, c).(*packets.Connack) // reads the ticket of the session, too
+	return conn.ConnectionState().DidResume, ack.ReasonCode
 }
 
-// A resumed TLS session has the certificate that opened it.
+// A resumed TLS session has the certificate that opened it. The reason decides whether an agent
+// requests another certificate, so clients must get it, and not only a broken connection.
 func TestRegistry_ChecksResumedSessions(t *testing.T) {
 	accepted := func(s *brokerBench) *robotv1.Robot {
 		return robot("hall", "r1", identity.CertificateFingerprint(s.certificate.Leaf))
@@ -44,28 +34,33 @@ func TestRegistry_ChecksResumedSessions(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*brokerBench)
-		want   bool
+		want   byte
 	}{
-		{"an accepted robot", func(*brokerBench) {}, true},
+		{"an accepted robot", func(*brokerBench) {}, packets.ConnackSuccess},
 		{"a revoked robot", func(s *brokerBench) {
 			r := accepted(s)
 			r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
 			s.updateRobot(r)
-		}, false},
-		{"a robot with another key", func(s *brokerBench) { s.updateRobot(robot("hall", "r1", "sha256:other")) }, false},
-		{"a deleted robot", func(s *brokerBench) { s.removeRobot(accepted(s)) }, false},
+		}, packets.ConnackNotAuthorized},
+		{"a robot with another key", func(s *brokerBench) { s.updateRobot(robot("hall", "r1", "sha256:other")) }, packets.ConnackNotAuthorized},
+		{"a deleted robot", func(s *brokerBench) { s.removeRobot(accepted(s)) }, packets.ConnackNotAuthorized},
+		{"before robots are listed", func(s *brokerBench) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ready = false
+		}, packets.ConnackServerUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newBrokerBench(t)
 			config := s.clientTLS()
 			config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-			if _, ok := s.tryConnect(config); !ok {
-				t.Fatal("the robot is refused")
+			if _, reason := s.tryConnect(config); reason != packets.ConnackSuccess {
+				t.Fatalf("the robot is refused: %#x", reason)
 			}
 			c.change(s)
-			if resumed, ok := s.tryConnect(config); !resumed || ok != c.want {
-				t.Errorf("resumed %v, accepted %v, want %v", resumed, ok, c.want)
+			if resumed, reason := s.tryConnect(config); !resumed || reason != c.want {
+				t.Errorf("resumed %v, reason %#x, want %#x", resumed, reason, c.want)
 			}
 		})
 	}

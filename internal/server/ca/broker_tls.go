@@ -25,8 +25,6 @@ var errUntrustedSession = errors.New("the certificate of the resumed session has
 type brokerTLS struct {
 	authority *Authority
 	base      *tls.Config
-	// check returns an error unless the client of a certificate may connect.
-	check func(*x509.Certificate) error
 
 	mu     sync.Mutex
 	made   tlsInputs
@@ -47,10 +45,11 @@ func (i tlsInputs) equal(o tlsInputs) bool {
 
 // BrokerTLSConfig returns the configuration of a broker with these names, which requires client
 // certificates. Clients of TLS 1.3 may resume sessions, also after a restart of the broker and at
-// another server of the same CA. check returns an error unless the client of a certificate may
-// connect; it is called for resumed sessions, whose handshake verifies no certificate.
-func (a *Authority) BrokerTLSConfig(check func(*x509.Certificate) error, hosts ...string) *tls.Config {
-	b := &brokerTLS{authority: a, check: check, base: &tls.Config{
+// another server of the same CA. Whether the client of a certificate may connect is checked after
+// CONNECT, in new and resumed sessions: the broker's answer then has a reason, while most clients
+// would see a refused handshake only as a broken connection.
+func (a *Authority) BrokerTLSConfig(hosts ...string) *tls.Config {
+	b := &brokerTLS{authority: a, base: &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: a.ServingCertificate(hosts...), ClientAuth: tls.RequireAndVerifyClientCert, Time: a.now,
 	}}
 	b.base.VerifyConnection = b.verifyResumption
@@ -115,8 +114,8 @@ func ticketKey(signer *tls.Certificate, period int64) (key [32]byte, err error) 
 	return [32]byte(derived), nil
 }
 
-// verifyResumption verifies the client of a resumed session as the handshake verified it when the
-// session began. It does nothing for other connections.
+// verifyResumption verifies the certificate of a resumed session as the handshake verified it when
+// the session began. It does nothing for other connections.
 func (b *brokerTLS) verifyResumption(s tls.ConnectionState) error {
 	if !s.DidResume {
 		return nil
@@ -126,7 +125,7 @@ func (b *brokerTLS) verifyResumption(s tls.ConnectionState) error {
 	if !slices.ContainsFunc(s.VerifiedChains, isTrusted) {
 		return errUntrustedSession
 	}
-	return b.check(s.PeerCertificates[0])
+	return nil
 }
 
 // isValidChain reports whether a chain that was verified before ends with a trusted CA, and all of its

@@ -3,14 +3,11 @@ package ca
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
 	"os"
 	"testing"
 	"time"
 )
-
-func acceptAll(*x509.Certificate) error { return nil }
 
 // brokerUser is a broker whose CA is in a directory, and a client that keeps its TLS session.
 type brokerUser struct {
@@ -20,8 +17,6 @@ type brokerUser struct {
 	auth   *Authority
 	broker *tls.Config
 	client *tls.Config
-	// refusal is what check returns.
-	refusal error
 }
 
 func newBrokerUser(t *testing.T) *brokerUser {
@@ -42,7 +37,7 @@ func newBrokerUser(t *testing.T) *brokerUser {
 // restart is a new process with the same CA.
 func (u *brokerUser) restart() {
 	u.auth = openManaged(u.t, u.dir, u.at)
-	u.broker = u.auth.BrokerTLSConfig(func(*x509.Certificate) error { return u.refusal }, "broker")
+	u.broker = u.auth.BrokerTLSConfig("broker")
 }
 
 // connect returns whether the client has resumed its session, and the broker's error.
@@ -94,17 +89,6 @@ func TestBrokerTLSConfig_ResumesSessions(t *testing.T) {
 	u.expect("after a restart of the broker", true, true)
 	u.at.Time = u.at.Add(ticketPeriod)
 	u.expect("with the key of the period before", true, true)
-}
-
-func TestBrokerTLSConfig_ChecksClientsOfResumedSessions(t *testing.T) {
-	u := newBrokerUser(t)
-	u.expect("the first connection", false, true)
-	u.refusal = errors.New("the robot is revoked")
-	if resumed, err := u.connect(); !resumed || !errors.Is(err, u.refusal) {
-		t.Errorf("resumed %v, %v", resumed, err)
-	}
-	u.refusal = nil
-	u.expect("once it is accepted again", true, true)
 }
 
 // Each change requires a full handshake, which verifies the certificate.
@@ -162,7 +146,7 @@ func TestVerifyResumption_VerifiesTheChain(t *testing.T) {
 	robot := u.client.Certificates[0].Leaf
 	signer, _ := u.auth.CAs()
 	other, _ := openManaged(t, t.TempDir(), u.at).CAs()
-	b := &brokerTLS{authority: u.auth, check: acceptAll}
+	b := &brokerTLS{authority: u.auth}
 	for _, c := range []struct {
 		name    string
 		after   time.Duration

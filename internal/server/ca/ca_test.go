@@ -225,7 +225,7 @@ func TestOpenManaged_DoesNotReplaceDamagedCA(t *testing.T) {
 
 func TestBrokerTLSConfig_RequiresClientCertificate(t *testing.T) {
 	a := openManaged(t, t.TempDir(), &clock{time.Now()})
-	l, err := tls.Listen("tcp", "127.0.0.1:0", a.BrokerTLSConfig(acceptAll, "127.0.0.1"))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", a.BrokerTLSConfig("127.0.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (s *system) secureBroker(cfg *broker.Config) (err error) {
 	s.authority.SetRobotLifetime(s.opts.certificates)
 	s.registry = brokerauth.NewRegistry(brokerauth.Config{AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous})
 	cfg.Authenticator, cfg.OnRefused, cfg.OnThrottled = s.registry, s.registry.ReportRefusal, s.registry.ReportThrottled
-	cfg.TLSListen, cfg.TLS = s.opts.mqttsListenAddress(), s.authority.BrokerTLSConfig(s.registry.CheckCertificate, s.listHosts()...)
+	cfg.TLSListen, cfg.TLS = s.opts.mqttsListenAddress(), s.authority.BrokerTLSConfig(s.listHosts()...)
 	return nil
 }
 
