@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
@@ -34,6 +35,8 @@ const (
 	// statusInterval is the interval at which the Node's status is written even if it has not
 	// changed.
 	statusInterval = 5 * time.Minute
+	// registerRetry is the time between two attempts to register the node.
+	registerRetry = time.Second
 )
 
 // apiEndpoint returns the address of the API server for processes of this machine.
@@ -74,8 +77,22 @@ func (n *Node) capacityOf() (corev1.ResourceList, error) {
 	return c, nil
 }
 
-// registerNode creates the Node object, or takes over that of an earlier node.
+// registerNode registers the node, and repeats that after an error until ctx ends: the client closes
+// its connections when it gets another certificate, and the API server may be about to restart.
 func (n *Node) registerNode(ctx context.Context) error {
+	logged := ""
+	return wait.PollUntilContextCancel(ctx, registerRetry, true, func(ctx context.Context) (bool, error) {
+		err := n.writeRegistration(ctx)
+		if err != nil && ctx.Err() == nil && logged != err.Error() { // not for each retry
+			logged = err.Error()
+			n.log.Warn("cannot register the node, will try again", "error", err)
+		}
+		return err == nil, nil
+	})
+}
+
+// writeRegistration creates the Node object, or takes over that of an earlier node.
+func (n *Node) writeRegistration(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -97,7 +114,10 @@ func (n *Node) registerNode(ctx context.Context) error {
 	if err := n.renewLease(ctx); err != nil {
 		return fmt.Errorf("create the lease of the node: %w", err)
 	}
-	return n.writeNode(ctx)
+	if err := n.writeNode(ctx); err != nil {
+		return fmt.Errorf("write the status of the node: %w", err)
+	}
+	return nil
 }
 
 func (n *Node) nodeLabels() map[string]string {
