@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,10 +49,14 @@ func (m *Manifests) Start(ctx context.Context) error {
 	return retry.OnError(retry.DefaultBackoff, isInterrupted, func() error { return m.applyAll(ctx) })
 }
 
+// errForceClosed is the text of an error that the HTTP/2 client does not export. Requests get it that
+// share their connection with the request that finds the connection closed.
+const errForceClosed = "http2: client connection force closed"
+
 // isInterrupted reports whether the connection of a request was closed, as a client does with all its
 // connections when it has another certificate.
 func isInterrupted(err error) bool {
-	return errors.Is(err, net.ErrClosed) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err)
+	return errors.Is(err, net.ErrClosed) || err != nil && strings.Contains(err.Error(), errForceClosed) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err)
 }
 
 func (m *Manifests) applyAll(ctx context.Context) error {

@@ -2,6 +2,8 @@ package install
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -51,6 +53,9 @@ func TestIsInterrupted(t *testing.T) {
 				t.Errorf("%v is no interruption", err)
 			}
 		})
+	}
+	if !isInterrupted(fmt.Errorf("apply: %w", errors.New("http2: client connection force closed via ClientConn.Close"))) {
+		t.Error("a connection that another request has closed is no interruption")
 	}
 	if isInterrupted(context.DeadlineExceeded) || isInterrupted(nil) {
 		t.Error("other errors are no interruption")
