@@ -3,6 +3,7 @@ package test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
@@ -33,8 +35,10 @@ func TestUp_RenewsCertificatesWithoutRestart(t *testing.T) {
 	defer watch.Stop()
 
 	testkit.EventuallyNoError(t, 3*time.Minute, "all certificates of the start have expired", func() error {
-		if _, err := c.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil && !isInterrupted(err) {
+		if _, err := c.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); isRefusal(err) {
 			t.Fatalf("a client of before: %v", err)
+		} else if err != nil {
+			return err // the client has a new certificate, and closes its connections
 		}
 		for name, was := range first {
 			if now := storedCertificates(t, up)[name]; time.Now().Before(was.NotAfter) || now.Equal(was) {
@@ -61,11 +65,12 @@ func TestUp_RenewsCertificatesWithoutRestart(t *testing.T) {
 	testkit.EventuallyNoError(t, time.Minute, "doctor and metrics show the expiry", func() error { return checkExpiry(up) })
 }
 
-// isInterrupted reports whether the connection of a request was closed because the client has a new
-// certificate. Clients repeat such requests.
-func isInterrupted(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "use of closed network connection") || strings.Contains(text, "EOF") || strings.Contains(text, "connection reset")
+// isRefusal reports whether the API server has refused a request, or the client the server. Other
+// errors have many texts, which depend on when the connection was closed; clients repeat such requests.
+func isRefusal(err error) bool {
+	_, ofServer := errors.AsType[*apierrors.StatusError](err)
+	_, ofClient := errors.AsType[*tls.CertificateVerificationError](err)
+	return ofServer || ofClient
 }
 
 // storedCertificates returns the certificates in the files of `up` that are renewed.
