@@ -125,9 +125,11 @@ func (h *Heartbeats) ObserveDeletion(s *v1alpha1.HeartbeatSlice) {
 	}
 }
 
-// markGoneLocked records that a slice does not exist.
+// markGoneLocked records that a slice does not exist. A watch that is behind must not bring back the
+// version that was observed: any other of the slice, and of one created again, has a higher number.
 func (h *Heartbeats) markGoneLocked(s *observedSlice) {
 	if !s.isGone {
+		s.version++
 		s.object, s.isGone, s.goneSince = nil, true, h.uptime()
 	}
 }

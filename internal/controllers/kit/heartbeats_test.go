@@ -109,6 +109,9 @@ func TestHeartbeats_CountFromWhenEntryIsMissing(t *testing.T) {
 	if c, _ := h.ObserveRobot(r); c.Silence > time.Minute || c.HasEntry {
 		t.Errorf("after the deletion of the slice: %+v", c)
 	}
+	if c, _ := h.ObserveRobot(again); c.Silence != time.Minute {
+		t.Errorf("silent since before the deletion of a slice that may have had an entry: %+v", c)
+	}
 	h.ObserveSlice(sliceAt(3, map[string]int{"r1": 2}))
 	if c, _ := h.ObserveRobot(r); !c.HasEntry || c.Silence != 0 {
 		t.Errorf("after it was created again: %+v", c)
@@ -144,7 +147,14 @@ func TestHeartbeats_RefreshReadsPastTheCache(t *testing.T) {
 	if err := h.Refresh(t.Context(), r, 0); err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := h.ObserveRobot(r); c.HasEntry || c.Silence != 0 {
-		t.Errorf("when the slice is gone: %+v", c)
+	for range 2 {
+		if c, _ := h.ObserveRobot(r); c.HasEntry || c.Silence != 0 {
+			t.Errorf("when the slice is gone: %+v", c)
+		}
+		h.ObserveSlice(sliceAt(9, map[string]int{"r1": 9})) // the watch is behind
+	}
+	h.ObserveSlice(sliceAt(11, map[string]int{"r1": 11}))
+	if c, _ := h.ObserveRobot(r); !c.HasEntry {
+		t.Errorf("when it was created again: %+v", c)
 	}
 }

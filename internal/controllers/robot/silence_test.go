@@ -71,7 +71,10 @@ func TestObserveSilence(t *testing.T) {
 			up += time.Hour - c.watched
 			k.Heartbeats.ObserveSlice(sliceSeenAt(1, noon))
 			up += c.watched
-			silence, _, err := k.observeSilence(t.Context(), r)
+			silence, isFirst, err := k.observeSilence(t.Context(), r)
+			if isFirst == c.isNewerLive {
+				t.Errorf("it may be silent for longer: %v", isFirst)
+			}
 			if err != nil || silence != c.want || live.reads != c.reads {
 				t.Errorf("silent for %s after %d reads, want %s after %d; %v", silence, live.reads, c.want, c.reads, err)
 			}
