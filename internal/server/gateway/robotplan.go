@@ -91,7 +91,9 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 		next.LastHeartbeatTime = &metav1.MicroTime{Time: lastSeen}
 		next.AcknowledgedUntil = robotv1.AcknowledgedBySlice(lastSeen)
 	}
-	if w.slice != "" {
+	if w.slice != "" && (now.HeartbeatSlice != "" || !w.lastSeen.IsZero()) {
+		// If no slice was named, a former server may have acknowledged heartbeats by this status, and the
+		// entry may be older: the manager counts by it only after a message to this server.
 		next.HeartbeatSlice = w.slice
 	}
 	setConnected(next, w)

@@ -153,6 +153,29 @@ func TestPlanRobot_NewRobotIsPending(t *testing.T) {
 	}
 }
 
+// A server of an earlier version has written the status, and the entry in the slice is from before. The
+// self-stop deadline counts from the entry as soon as the status names the slice.
+func TestPlanRobot_NamesSliceAfterMessage(t *testing.T) {
+	former := newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.HeartbeatSlice = "" }).Status
+	moved := former
+	moved.HeartbeatSlice = "heartbeats-1"
+	will := robotState{slice: "heartbeats-0", disconnectReason: robotv1.ReasonLastWill}
+	for _, row := range []struct {
+		name   string
+		status robotv1.RobotStatus
+		state  robotState
+		want   string
+	}{
+		{"no message to this server but a last will", former, will, ""},
+		{"a heartbeat", former, seenAt(0, func(w *robotState) { w.slice = "heartbeats-0" }), "heartbeats-0"},
+		{"the robot has moved to another slice", moved, will, "heartbeats-0"},
+	} {
+		if got := nextRobotStatus(row.status, row.state).HeartbeatSlice; got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
 // With the slices, of which each of 500 robots is written every 30 s, a steady robot may cost four
 // writes an hour.
 func TestStatusPeriod_IsSpread(t *testing.T) {
