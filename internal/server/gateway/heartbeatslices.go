@@ -35,6 +35,7 @@ type heartbeatSlice struct {
 	key     types.NamespacedName
 	stored  *robotv1.HeartbeatSlice // the last known version; nil: there is none
 	entries map[string]*sliceEntry  // by robot ID
+	period  time.Duration           // acknowledgmentPeriod of the last known version, also if it was deleted
 	// writtenAt is the uptime at the last write or check, and nextAt that of the next one.
 	writtenAt, nextAt time.Duration
 }
@@ -176,7 +177,7 @@ func (s *heartbeatSlices) store(o *robotv1.HeartbeatSlice) {
 	if in.stored != nil && versionOf(in.stored.ResourceVersion) >= versionOf(o.ResourceVersion) {
 		return
 	}
-	in.stored = o
+	in.stored, in.period = o, o.AcknowledgmentPeriod.Duration
 	for _, h := range o.Heartbeats {
 		if s.ofRobot[h.Robot] == nil && len(in.entries) < robotv1.MaxSliceRobots && s.mayAssign(h) {
 			s.addLocked(in, h.Robot, &sliceEntry{uid: h.UID})
@@ -265,7 +266,7 @@ func (s *heartbeatSlices) planWrite(k types.NamespacedName) *sliceWrite {
 			all = append(all, robotv1.RobotHeartbeat{Robot: id, UID: e.uid, Time: metav1.MicroTime{Time: e.time}})
 		}
 	}
-	if w.object = in.nextObject(all, grantPeriod(s.offlineAfter)); w.object == nil {
+	if w.object = in.nextObject(all, in.nextPeriod(grantPeriod(s.offlineAfter))); w.object == nil {
 		return nil
 	}
 	return w
@@ -295,6 +296,18 @@ func (s *heartbeatSlices) advance(id string, e *sliceEntry, uptime time.Duration
 	e.time, e.contacts = next, c.count
 	e.grant = ackGrant{time: next, from: uptime, period: grantPeriod(s.offlineAfter)}
 	return true
+}
+
+// nextPeriod returns the acknowledgmentPeriod to write, given that of this server. A former server may
+// have acknowledged heartbeats for a longer one, if --offline-after was lowered: it stays until this
+// server has written all entries.
+func (in *heartbeatSlice) nextPeriod(own time.Duration) time.Duration {
+	for _, e := range in.entries {
+		if e.contacts == 0 && !e.time.IsZero() {
+			return max(own, in.period)
+		}
+	}
+	return own
 }
 
 // nextObject returns the slice with these entries, or nil if it is stored like that or empty.

@@ -140,6 +140,26 @@ func TestHeartbeatSlices_CoverWhatIsWritten(t *testing.T) {
 	}
 }
 
+// A slow write does not prolong the period: the manager may have seen its start.
+func TestHeartbeatSlices_CountPeriodFromBeforeTheWrite(t *testing.T) {
+	s := newSliceSystem(t)
+	s.add(namespace, "a")
+	s.heartbeat("a")
+	w := s.planWrite(sliceKey(0))
+	s.pass(time.Minute) // the API server is slow
+	s.version++
+	w.object.ResourceVersion, w.object.UID = strconv.Itoa(s.version), "uid"
+	s.recordWrite(w)
+	s.pass(offlineAfter/3 - time.Minute)
+	if !s.isCovered("a") {
+		t.Error("not covered until the end of the period")
+	}
+	s.pass(time.Microsecond)
+	if s.isCovered("a") {
+		t.Error("covered after the period since before the write")
+	}
+}
+
 // The time must differ from the stored one even if the clock was set back to it, so that the manager
 // counts again.
 func TestHeartbeatSlices_ChangeTimeWhateverTheClock(t *testing.T) {
@@ -246,6 +266,29 @@ func TestHeartbeatSlices_ReleaseDeletedRobots(t *testing.T) {
 	}
 }
 
+// A write that was planned for a deleted robot must not count as one for the robot that was created
+// again since.
+func TestHeartbeatSlices_RecordNoWriteForRobotCreatedMeanwhile(t *testing.T) {
+	s := newSliceSystem(t)
+	s.add(namespace, "a")
+	s.heartbeat("a")
+	w := s.planWrite(sliceKey(0))
+	first := s.objects.robot("a")
+	s.objects.removeRobot(first)
+	s.release(first)
+	s.add(namespace, "a")
+	s.assign(s.objects.robot("a"))
+	s.version++
+	w.object.ResourceVersion, w.object.UID = strconv.Itoa(s.version), "uid"
+	s.recordWrite(w)
+	if s.isCovered("a") {
+		t.Error("covered by the entry of the deleted robot")
+	}
+	if !s.write(sliceKey(0)) || !s.isCovered("a") || s.timeOf("a").IsZero() {
+		t.Error("the heartbeat of the new robot is not written")
+	}
+}
+
 // A slice that an administrator deletes is created again with all its robots, also those that are
 // silent: the manager would otherwise wait for their entries.
 func TestHeartbeatSlices_CreateDeletedSliceAgain(t *testing.T) {
@@ -296,6 +339,38 @@ func TestHeartbeatSlices_KeepTimeOfDisconnectedRobot(t *testing.T) {
 	if !s.timeOf("a").Equal(clock) || !s.timeOf("b").Equal(s.now) {
 		t.Errorf("a %s, b %s", s.timeOf("a"), s.timeOf("b"))
 	}
+}
+
+// The self-stop deadline of a silent robot counts from the end of the period in which the former server
+// may have acknowledged its heartbeats.
+func TestHeartbeatSlices_KeepLongerPeriodOfFormerServer(t *testing.T) {
+	s := newSliceSystem(t)
+	s.add(namespace, "a", "b")
+	s.heartbeat("a", "b")
+	s.write(sliceKey(0))
+	expect := func(after string, want time.Duration) {
+		t.Helper()
+		if got := s.stored[sliceKey(0)].AcknowledgmentPeriod.Duration; got != grantPeriod(want) {
+			t.Errorf("%s the period is %s, want %s", after, got, grantPeriod(want))
+		}
+	}
+	s.restart()
+	s.offlineAfter = offlineAfter / 5
+	s.heartbeat("a")
+	s.write(sliceKey(0))
+	expect("while b is silent", offlineAfter)
+	s.remove(s.stored[sliceKey(0)])
+	delete(s.stored, sliceKey(0))
+	s.write(sliceKey(0))
+	expect("after the slice was created again", offlineAfter)
+	s.heartbeat("b")
+	s.write(sliceKey(0))
+	s.write(sliceKey(0))
+	expect("after a write of each entry", s.offlineAfter)
+	s.restart()
+	s.heartbeat("a")
+	s.write(sliceKey(0))
+	expect("with a longer one", offlineAfter)
 }
 
 // Slices are written every 30 s, sooner only if a heartbeat cannot be acknowledged, and then not more
