@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -509,6 +510,62 @@ func TestGateway_CreatesDeletedSliceAgainAndDeletesEmptyOne(t *testing.T) {
 	eventually(t, "the empty slice is deleted", func() bool {
 		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
 	})
+}
+
+// If a slice is lost while no server runs, its silent robots get an entry again: the manager waits for it.
+func TestGateway_AssignsRobotsOfLostSlice(t *testing.T) {
+	r := newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.HeartbeatSlice = sliceName(0) })
+	g := newSweepingGateway(t, r)
+	g.assignRobots()
+	w := g.slices.planWrite(sliceKey(0))
+	if w == nil || w.object.FindHeartbeat(r) == nil {
+		t.Errorf("the slice is not written with the robot: %+v", w)
+	}
+}
+
+// A heartbeat that cannot be acknowledged does not wait for the period of the slice.
+func TestGateway_WritesSliceForHeartbeatThatCannotBeAcknowledged(t *testing.T) {
+	r := newKnownRobot("Online")
+	g := newSweepingGateway(t, r)
+	g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}, r)
+	if n := g.sliceQueue.Len(); n != 1 {
+		t.Errorf("%d slices are to be written", n)
+	}
+}
+
+// After a conflict the slice is read past the cache, which may be behind, and written again.
+func TestSyncSlice_ReadsAgainAfterConflict(t *testing.T) {
+	r := newKnownRobot("Online")
+	g := newSweepingGateway(t, r)
+	g.client = fakeapi.NewBuilder(scheme(t)).Build()
+	g.apiReader = g.client
+	g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}, r)
+	stored := &robotv1.HeartbeatSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: sliceName(0)}}
+	if err := g.client.Create(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{"created", "updated", "deleted"} {
+		if err := g.syncSlice(t.Context(), sliceKey(0)); !errors.Is(err, errStale) {
+			t.Errorf("%s by another server: %v", change, err)
+		}
+		if err := g.syncSlice(t.Context(), sliceKey(0)); err != nil {
+			t.Errorf("%s by another server, at the second try: %v", change, err)
+		}
+		if _, isCovered := g.slices.coverageOf("r1", g.uptime()); !isCovered {
+			t.Errorf("%s by another server: the heartbeat cannot be acknowledged", change)
+		}
+		g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 2}, r)
+		err := g.client.Get(t.Context(), sliceKey(0), stored)
+		if change == "created" {
+			stored.AcknowledgmentPeriod.Duration++
+			err = errors.Join(err, g.client.Update(t.Context(), stored))
+		} else {
+			err = errors.Join(err, g.client.Delete(t.Context(), stored))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // The manager of the version before removes the field that it does not know. For it, the heartbeats
