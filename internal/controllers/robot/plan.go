@@ -33,7 +33,7 @@ type Config struct {
 	// Approve selects how new robots are approved. Empty means ApproveAuto.
 	Approve Approval
 	// CountEvery is the least time between two status writes of one robot that only
-	// update its task count. 0 means 5s.
+	// update its task count. 0 means 10s.
 	CountEvery time.Duration
 }
 
@@ -46,7 +46,7 @@ func (c Config) WithDefaults() Config {
 		c.Approve = ApproveAuto
 	}
 	if c.CountEvery == 0 {
-		c.CountEvery = 5 * time.Second
+		c.CountEvery = 10 * time.Second
 	}
 	return c
 }

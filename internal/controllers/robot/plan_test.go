@@ -84,8 +84,8 @@ func TestPlan(t *testing.T) {
 		{name: "an online robot stays online after a restart of the manager", in: newInput("Online", lastHeartbeat(0), seenOnce), wantWake: 5 * time.Minute},
 		{name: "an offline robot stays offline without a write", in: newInput("Offline", lastHeartbeat(time.Hour), connected)},
 		{name: "a robot without any heartbeat counts from its approval", in: newInput("Online", approvedAgo), wantWake: 4 * time.Minute},
-		{name: "the task count is written after its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(5*time.Second)), wantPhase: "Online", wantTasks: 3, wantWake: 5 * time.Minute},
-		{name: "the task count waits for its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(time.Second)), wantWake: 4 * time.Second},
+		{name: "the task count is written after its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(10*time.Second)), wantPhase: "Online", wantTasks: 3, wantWake: 5 * time.Minute},
+		{name: "the task count waits for its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(time.Second)), wantWake: 9 * time.Second},
 		{name: "the task count is written together with another change", in: newInput("Online", lastHeartbeat(0), tasks(3), disconnected), wantPhase: "Unknown", wantTasks: 3, wantWake: 5 * time.Minute, wantMessage: messageDisconnected},
 		{name: "a thousand robots have a longer interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(10*time.Second), func(w *Input) { w.Robots = 1000 }), wantWake: 40 * time.Second},
 	} {

@@ -46,7 +46,7 @@ type Config struct {
 	// bounds the age of a connected robot's time in its HeartbeatSlice. Default: 5 minutes.
 	OfflineAfter time.Duration
 	// BatchWindow delays writing a "running" report so that a "finished" report that
-	// follows can share the write. Default: 50 ms.
+	// follows can share the write. Default: 100 ms.
 	BatchWindow time.Duration
 	// UnresponsiveAfter is how long a robot that sends heartbeats may leave a dispatch
 	// unanswered. Default: 30 s.
@@ -74,7 +74,7 @@ func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "k8s4r-server")
 	c.RobotNamespace = cmp.Or(c.RobotNamespace, "default")
 	c.OfflineAfter = cmp.Or(c.OfflineAfter, 5*time.Minute)
-	c.BatchWindow = cmp.Or(c.BatchWindow, 50*time.Millisecond)
+	c.BatchWindow = cmp.Or(c.BatchWindow, 100*time.Millisecond)
 	c.UnresponsiveAfter = cmp.Or(c.UnresponsiveAfter, unresponsiveAfter)
 	c.BacklogWindow = cmp.Or(c.BacklogWindow, 2*time.Second)
 	return c
