@@ -128,9 +128,9 @@ func (c *conn) readLoop() error {
 			return err
 		}
 		if pk.FixedHeader.Type == packets.Disconnect {
-			return c.handleDisconnect(&pk)
+			return c.handleDisconnect(pk)
 		}
-		if err := c.handlePacket(&pk); err != nil {
+		if err := c.handlePacket(pk); err != nil {
 			return err
 		}
 	}
@@ -180,7 +180,7 @@ func (c *conn) handlePacket(pk *packets.Packet) error {
 	case packets.Unsubscribe:
 		return c.handleUnsubscribe(pk)
 	case packets.Pingreq:
-		return c.queueResponse(packets.Pingresp, packets.Packet{})
+		return c.queueResponse(packets.Pingresp, &packets.Packet{})
 	}
 	return codeProtocolViolation // a second CONNECT
 }
@@ -222,7 +222,7 @@ func (c *conn) handlePublish(pk *packets.Packet) error {
 		return nil
 	}
 	// In version 3.1.1 a PUBACK cannot report a refusal.
-	return c.queueResponse(packets.Puback, packets.Packet{PacketID: pk.PacketID, ReasonCode: code.Code})
+	return c.queueResponse(packets.Puback, &packets.Packet{PacketID: pk.PacketID, ReasonCode: code.Code})
 }
 
 // recordRefusal counts and reports a denied action.
@@ -258,7 +258,7 @@ func (c *conn) handleSubscribe(pk *packets.Packet) error {
 			codes[i] = packets.ErrUnspecifiedError.Code // the only failure code of version 3.1.1
 		}
 	}
-	return c.queueResponse(packets.Suback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
+	return c.queueResponse(packets.Suback, &packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
 }
 
 func (c *conn) subscribeFilter(requested packets.Subscription) packets.Code {
@@ -284,11 +284,11 @@ func (c *conn) handleUnsubscribe(pk *packets.Packet) error {
 			codes[i] = packets.CodeNoSubscriptionExisted.Code
 		}
 	}
-	return c.queueResponse(packets.Unsuback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
+	return c.queueResponse(packets.Unsuback, &packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
 }
 
 // queueResponse queues a response, and blocks while there is no room.
-func (c *conn) queueResponse(kind byte, pk packets.Packet) error {
+func (c *conn) queueResponse(kind byte, pk *packets.Packet) error {
 	pk.ProtocolVersion = c.version
 	for {
 		c.mu.Lock()
@@ -400,7 +400,7 @@ func (c *conn) sendDisconnect() {
 		return
 	}
 	var b bytes.Buffer
-	if appendPacket(&b, packets.Disconnect, packets.Packet{ProtocolVersion: c.version, ReasonCode: c.closeReason.Code}) == nil {
+	if appendPacket(&b, packets.Disconnect, &packets.Packet{ProtocolVersion: c.version, ReasonCode: c.closeReason.Code}) == nil {
 		_ = c.writeBatch(b.Bytes())
 	}
 }

@@ -47,16 +47,16 @@ func (c *conn) handleConnect() error {
 		return packets.ErrProtocolViolationRequireFirstConnect
 	}
 	c.version = pk.ProtocolVersion
-	if code := c.validateConnect(&pk); code != packets.CodeSuccess {
+	if code := c.validateConnect(pk); code != packets.CodeSuccess {
 		c.hub.refusals.record("malformed", Refusal{Action: "connect"})
 		return c.rejectClient(code)
 	}
-	c.readConnect(&pk)
+	c.readConnect(pk)
 	window := int(pk.Properties.ReceiveMaximum)
 	if window == 0 {
 		window = math.MaxUint16
 	}
-	session, resumed, err := c.openSession(&pk, window)
+	session, resumed, err := c.openSession(pk, window)
 	if err != nil {
 		return c.rejectSession(err)
 	}
@@ -64,7 +64,7 @@ func (c *conn) handleConnect() error {
 	if c.will != nil {
 		c.will.from = session
 	}
-	if err := c.acceptClient(&pk, resumed); err != nil {
+	if err := c.acceptClient(pk, resumed); err != nil {
 		c.hub.detachSession(c, false)
 		return err
 	}
@@ -208,7 +208,7 @@ func (c *conn) readConnect(pk *packets.Packet) {
 
 // acceptClient sends CONNACK.
 func (c *conn) acceptClient(requested *packets.Packet, resumed bool) error {
-	pk := packets.Packet{SessionPresent: resumed}
+	pk := &packets.Packet{SessionPresent: resumed}
 	p := &pk.Properties
 	p.MaximumQos, p.MaximumQosFlag = 1, true
 	p.MaximumPacketSize = maxPacket
@@ -241,7 +241,7 @@ func (c *conn) rejectClient(code packets.Code) error {
 		}
 		code = known
 	}
-	pk := packets.Packet{ReasonCode: code.Code}
+	pk := &packets.Packet{ReasonCode: code.Code}
 	if c.retryAfter > 0 {
 		pk.Properties.User = []packets.UserProperty{{Key: wire.PropertyRetryAfter, Val: wire.FormatRetryAfter(c.retryAfter)}}
 	}
@@ -251,7 +251,7 @@ func (c *conn) rejectClient(code packets.Code) error {
 	return reason
 }
 
-func (c *conn) sendConnack(pk packets.Packet) error {
+func (c *conn) sendConnack(pk *packets.Packet) error {
 	pk.ProtocolVersion = c.version
 	var b bytes.Buffer
 	if err := appendPacket(&b, packets.Connack, pk); err != nil {

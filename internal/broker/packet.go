@@ -53,12 +53,12 @@ var encoders = map[byte]func(*packets.Packet, *bytes.Buffer) error{
 
 // readPacket reads one packet of at most the given size. The packet owns its memory. A
 // packets.Code in the error is the client's fault.
-func readPacket(in *bufio.Reader, version byte, largest int) (packets.Packet, error) {
-	pk := packets.Packet{ProtocolVersion: version}
+func readPacket(in *bufio.Reader, version byte, largest int) (*packets.Packet, error) {
 	first, err := in.ReadByte()
 	if err != nil {
-		return pk, err
+		return nil, err
 	}
+	pk := &packets.Packet{ProtocolVersion: version} // not before: an idle connection would hold it
 	if err := pk.FixedHeader.Decode(first); err != nil {
 		return pk, err
 	}
@@ -80,7 +80,7 @@ func readPacket(in *bufio.Reader, version byte, largest int) (packets.Packet, er
 		pk.ReasonCode = body[0] // the codec requires properties
 		return pk, nil
 	}
-	return pk, decodePacket(&pk, decode, body)
+	return pk, decodePacket(pk, decode, body)
 }
 
 // decodePacket turns a panic of the codec, which trusts some lengths, into an error.
@@ -94,9 +94,9 @@ func decodePacket(pk *packets.Packet, decode func(*packets.Packet, []byte) error
 }
 
 // appendPacket writes a packet of this type to the end of b.
-func appendPacket(b *bytes.Buffer, kind byte, pk packets.Packet) error {
+func appendPacket(b *bytes.Buffer, kind byte, pk *packets.Packet) error {
 	pk.FixedHeader.Type = kind
-	if err := encoders[kind](&pk, b); err != nil {
+	if err := encoders[kind](pk, b); err != nil {
 		return fmt.Errorf("encode MQTT packet: %w", err)
 	}
 	return nil

@@ -65,8 +65,8 @@ type delivery struct {
 }
 
 // toPacket returns the PUBLISH packet in the client's version.
-func (d delivery) toPacket(version byte, now time.Time) packets.Packet {
-	pk := packets.Packet{
+func (d delivery) toPacket(version byte, now time.Time) *packets.Packet {
+	pk := &packets.Packet{
 		ProtocolVersion: version, TopicName: d.topic, Payload: d.payload, PacketID: d.id, Properties: d.extra,
 		Mods: packets.Mods{AllowResponseInfo: true},
 	}
