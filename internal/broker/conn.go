@@ -72,12 +72,8 @@ func newConn(tcp net.Conn, h *hub) *conn {
 
 func (c *conn) remoteAddress() string { return c.tcp.RemoteAddr().String() }
 
-// serveClient serves the connection until it ends, and returns why.
+// serveClient serves a client that is connected until it disconnects, and returns why.
 func (c *conn) serveClient() error {
-	defer func() { _ = c.tcp.Close() }()
-	if err := c.handleConnect(); err != nil {
-		return err
-	}
 	var writer sync.WaitGroup
 	writer.Go(c.writeLoop)
 	defer c.closeOnExpiry().Stop()

@@ -85,16 +85,31 @@ func (l *listener) addConn(tcp net.Conn) {
 	})
 }
 
-// serveConn serves a connection. A panic closes only this connection.
+// serveConn serves a connection until it ends. The TLS handshake needs a deep stack, which a
+// goroutine would keep as long as its connection, so another goroutine completes it.
 func (l *listener) serveConn(c *conn) {
+	defer func() { _ = c.tcp.Close() }()
+	isConnected := false
+	var connect sync.WaitGroup
+	connect.Go(func() { isConnected = l.runStep(c, c.handleConnect) })
+	connect.Wait()
+	if isConnected {
+		l.runStep(c, c.serveClient)
+	}
+}
+
+// runStep reports whether a step of a connection succeeded. A panic closes only this connection.
+func (l *listener) runStep(c *conn, step func() error) bool {
 	defer func() {
 		if p := recover(); p != nil {
 			l.log.Error("MQTT connection panicked", "remote", c.remoteAddress(), "panic", p)
 		}
 	}()
-	if err := c.serveClient(); err != nil {
+	err := step()
+	if err != nil {
 		l.log.Debug("MQTT connection ended", "remote", c.remoteAddress(), "client", c.id, "error", err)
 	}
+	return err == nil
 }
 
 func (l *listener) removeConn(c *conn) {
