@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,14 +19,28 @@ import (
 func startSelfStopping(t *testing.T, s *fakeServer, dir string, after time.Duration) (task, shimPID int) {
 	t.Helper()
 	s.awaitRegistered(1)
-	s.dispatch(shell("t1", "trap '' TERM; while :; do sleep 600; done", func(t *wire.Task) {
+	spec := shell("t1", "trap '' TERM; while :; do sleep 600; done", func(t *wire.Task) {
 		kill := wire.Duration(time.Millisecond)
 		t.Spec.StopOnRobotAfter, t.Spec.KillTimeout = wire.Duration(after), &kill
-	}), 1)
-	s.awaitRunning("t1", 1)
+	})
+	beats := -1
+	waitUntil(t, "the task to run", func() bool {
+		// The agent drops a dispatch unless a heartbeat was acknowledged within the deadline.
+		if n := s.countHeartbeats(); n > beats {
+			beats = n
+			s.dispatch(spec, 1)
+		}
+		return slices.ContainsFunc(s.reportsAbout("t1", 1), func(r wire.Status) bool { return r.State == wire.ReportRunning })
+	})
 	state, err := shim.ReadState(runner.StateDir(dir).ShimDir("t1", 1))
 	must(t, err)
 	return state.Started.PID, state.Shim.PID
+}
+
+func (s *fakeServer) countHeartbeats() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.heartbeats)
 }
 
 func awaitDeath(t *testing.T, pid int) {
