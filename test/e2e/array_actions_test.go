@@ -172,40 +172,56 @@ func TestArray_PausesResumesAndCancels(t *testing.T) {
 	s.awaitCounts("other", "all indexes are canceled", 10*time.Second, func(c v1alpha1.TaskCounts) bool { return c.CanceledTasks == size })
 }
 
-// TestArray_CompletesThroughKills ends parts of the system in the middle of an array.
+// hit is a fault in a system that runs the job scan.
+type hit struct {
+	name string
+	do   func(t *testing.T, s *faultSystem)
+}
+
+// TestArray_CompletesThroughKills ends parts of the system in the middle of an array, one after the
+// other.
 func TestArray_CompletesThroughKills(t *testing.T) {
 	t.Parallel()
-	const size = 240
+	upEnds := hit{"kill -9 of k8s4r up", func(_ *testing.T, s *faultSystem) { s.Kill(); s.Start() }}
+	agentEnds := hit{"kill -9 of one agent", func(t *testing.T, s *faultSystem) { killAgent(t, "robot-2", s.DataDir) }}
+	shimsEnd := hit{"kill -9 of the shims", func(t *testing.T, s *faultSystem) { killShims(t, s.tasksOf("scan")) }}
+	controlEnds := hit{"kill -9 of manager and server", func(_ *testing.T, s *faultSystem) {
+		for _, p := range s.control {
+			p.Kill()
+			p.Start()
+		}
+	}}
+	linksEnd := hit{"every connection to the broker cut", func(_ *testing.T, s *faultSystem) { s.proxy.CutConnections() }}
 	for _, row := range []struct {
 		name  string
 		start func(t *testing.T) *faultSystem
-		hit   func(t *testing.T, s *faultSystem)
+		hits  []hit
 	}{
-		{"kill -9 of k8s4r up", startOnMosquitto, func(_ *testing.T, s *faultSystem) { s.Kill(); s.Start() }},
-		{"kill -9 of k8s4r up with its broker", startEmbedded, func(_ *testing.T, s *faultSystem) { s.Kill(); s.Start() }},
-		{"kill -9 of one agent", startEmbedded, func(t *testing.T, s *faultSystem) { killAgent(t, "robot-2", s.DataDir) }},
-		{"kill -9 of the shims", startEmbedded, func(t *testing.T, s *faultSystem) { killShims(t, s.tasksOf("scan")) }},
-		{"kill -9 of manager and server", startBehindProxy, func(_ *testing.T, s *faultSystem) {
-			for _, p := range s.control {
-				p.Kill()
-				p.Start()
-			}
-		}},
-		{"every connection to the broker cut", startBehindProxy, func(_ *testing.T, s *faultSystem) { s.proxy.CutConnections() }},
+		{"with Mosquitto", startOnMosquitto, []hit{upEnds}},
+		{"with its own broker", startEmbedded, []hit{shimsEnd, agentEnds, upEnds}},
+		{"behind a proxy", startBehindProxy, []hit{linksEnd, controlEnds}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			s := row.start(t)
-			trace := testkit.NewIndexTrace(t)
-			s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 40}, shell("work", trace.WrapScript("sleep 0.1"))))
-			testkit.Eventually(t, time.Minute, "a quarter of the indexes has run", func() bool { _, ends := trace.CountRuns(t); return len(ends) > size/4 })
-			row.hit(t, s)
-			s.awaitJob("scan", "completed", 3*time.Minute)
-			s.awaitCounts("scan", "all indexes succeeded", 20*time.Second, func(c v1alpha1.TaskCounts) bool { return c.SucceededTasks == size && c.TotalTasks == size })
-			trace.CheckIndexes(t, size)
-			checkEndsOnce(t, s.tasksOf("scan"))
+			completeThroughHits(t, row.start(t), row.hits)
 		})
 	}
+}
+
+// completeThroughHits runs an array, with the hits in equal distances.
+func completeThroughHits(t *testing.T, s *faultSystem, hits []hit) {
+	size := int32(160 * len(hits))
+	trace := testkit.NewIndexTrace(t)
+	s.create(arrayJob("scan", v1alpha1.Array{Size: size, RangeSize: 40}, shell("work", trace.WrapScript("sleep 0.1"))))
+	for i, h := range hits {
+		ended := int(size) * (i + 1) / (len(hits) + 2)
+		testkit.Eventually(t, 2*time.Minute, h.name, func() bool { _, ends := trace.CountRuns(t); return len(ends) > ended })
+		h.do(t, s)
+	}
+	s.awaitJob("scan", "completed", 3*time.Minute)
+	s.awaitCounts("scan", "all indexes succeeded", 20*time.Second, func(c v1alpha1.TaskCounts) bool { return c.SucceededTasks == size && c.TotalTasks == size })
+	trace.CheckIndexes(t, int(size))
+	checkEndsOnce(t, s.tasksOf("scan"))
 }
 
 // checkEndsOnce checks that the ranges have no index as both succeeded and failed, and none twice.
