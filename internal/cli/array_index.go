@@ -98,13 +98,19 @@ func (s *indexSelector) missingError(p jobParts, index int32) error {
 	return fmt.Errorf("no array of job %s has index %d: %s", p.job.Name, index, strings.Join(have, ", "))
 }
 
-// findOne returns what is known about one index. It returns an error if several groups have it.
-func (s *indexSelector) findOne(ctx context.Context, c *cluster, job *robotv1.Job) (array.View, error) {
+// findOne returns a Job and what is known about one of its indexes. It returns an error if several
+// groups have the index.
+func (s *indexSelector) findOne(ctx context.Context, c *cluster, name string) (*robotv1.Job, array.View, error) {
+	found, err := resolveName(ctx, c, jobKind, name)
+	if err != nil {
+		return nil, array.View{}, err
+	}
+	job := found.(*robotv1.Job)
 	views, err := s.findIndexes(ctx, c, job)
 	if err != nil {
-		return array.View{}, err
+		return nil, array.View{}, err
 	}
-	return views[0], checkOneGroup(views)
+	return job, views[0], checkOneGroup(views)
 }
 
 // checkOneGroup returns an error if the indexes belong to several groups.

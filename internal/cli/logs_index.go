@@ -11,12 +11,7 @@ import (
 // printIndexLog prints the log of the Task of an index, or, before that has started, what the index
 // wrote in its range.
 func (o *logsOptions) printIndexLog(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolveName(ctx, c, jobKind, o.job)
-	if err != nil {
-		return err
-	}
-	job := found.(*robotv1.Job)
-	view, err := o.index.findOne(ctx, c, job)
+	job, view, err := o.index.findOne(ctx, c, o.job)
 	if err != nil {
 		return err
 	}

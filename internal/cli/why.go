@@ -90,12 +90,7 @@ func (o *whyOptions) runWhy(ctx context.Context, d *deps, c *cluster) error {
 }
 
 func (o *whyOptions) explainIndex(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolveName(ctx, c, jobKind, o.job)
-	if err != nil {
-		return err
-	}
-	job := found.(*robotv1.Job)
-	view, err := o.index.findOne(ctx, c, job)
+	job, view, err := o.index.findOne(ctx, c, o.job)
 	if err != nil {
 		return err
 	}
