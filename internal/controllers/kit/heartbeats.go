@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,31 +72,7 @@ func (h *Heartbeats) Watch(mgr ctrl.Manager) error {
 		return nil
 	}
 	h.isWatched = true
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.HeartbeatSlice{})
-	if err != nil {
-		return fmt.Errorf("informer of heartbeat slices: %w", err)
-	}
-	observe := func(o any) {
-		if s, ok := o.(*v1alpha1.HeartbeatSlice); ok {
-			h.ObserveSlice(s)
-		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    observe,
-		UpdateFunc: func(_, o any) { observe(o) },
-		DeleteFunc: func(o any) {
-			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if s, ok := o.(*v1alpha1.HeartbeatSlice); ok {
-				h.ObserveDeletion(s)
-			}
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("watch heartbeat slices: %w", err)
-	}
-	return nil
+	return ObserveObjects(mgr, &v1alpha1.HeartbeatSlice{}, h.ObserveSlice, h.ObserveDeletion)
 }
 
 // ObserveSlice observes a version of a slice. An older one than the last has no effect: the watch may

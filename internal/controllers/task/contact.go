@@ -1,14 +1,11 @@
 package task
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -156,29 +153,7 @@ func (c *Contacts) observeUnanswered(t *v1alpha1.Task) time.Duration {
 
 // watchRobots observes each change of a robot when it happens, and not only when a task needs it.
 func (c *Contacts) watchRobots(mgr ctrl.Manager) error {
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.Robot{})
-	if err != nil {
-		return fmt.Errorf("informer of robots: %w", err)
-	}
-	observe := func(o any) {
-		if r, ok := o.(*v1alpha1.Robot); ok {
-			c.ObserveRobot(client.ObjectKeyFromObject(r), r)
-		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    observe,
-		UpdateFunc: func(_, o any) { observe(o) },
-		DeleteFunc: func(o any) {
-			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if r, ok := o.(*v1alpha1.Robot); ok {
-				c.ObserveRobot(client.ObjectKeyFromObject(r), nil)
-			}
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("watch robots: %w", err)
-	}
-	return nil
+	observe := func(r *v1alpha1.Robot) { c.ObserveRobot(client.ObjectKeyFromObject(r), r) }
+	forget := func(r *v1alpha1.Robot) { c.ObserveRobot(client.ObjectKeyFromObject(r), nil) }
+	return kit.ObserveObjects(mgr, &v1alpha1.Robot{}, observe, forget)
 }
