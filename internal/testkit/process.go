@@ -119,10 +119,6 @@ func NewMosquitto(t testing.TB) *Mosquitto {
 
 func startMosquitto(t testing.TB, settings string) *Mosquitto {
 	t.Helper()
-	bin, err := exec.LookPath("mosquitto")
-	if err != nil {
-		bin = "/usr/sbin/mosquitto" // often not in the PATH of users
-	}
 	addr := FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(t.TempDir(), "mosquitto.conf")
@@ -130,7 +126,7 @@ func startMosquitto(t testing.TB, settings string) *Mosquitto {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := &Mosquitto{NewProcess(t, bin, "-c", conf), addr}
+	m := &Mosquitto{NewProcess(t, FindMosquitto(), "-c", conf), addr}
 	m.Start()
 	return m
 }

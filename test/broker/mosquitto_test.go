@@ -2,11 +2,7 @@ package broker_test
 
 import (
 	"crypto/tls"
-	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,7 +44,8 @@ func newDebian(t testing.TB) *debian {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startMosquitto(t, dir, files)
+	p := testkit.NewConfiguredMosquitto(t, dir, files)
+	p.Start()
 	d.log = p.ReadLog
 	testkit.Eventually(t, 10*time.Second, "mosquitto lets an operator in", func() bool {
 		conn, err := d.dialTLS(d.admin)
@@ -59,29 +56,6 @@ func newDebian(t testing.TB) *debian {
 		return true
 	})
 	return d
-}
-
-// startMosquitto writes the files to dir, and starts Mosquitto with them.
-func startMosquitto(t testing.TB, dir string, files map[string][]byte) *testkit.Process {
-	t.Helper()
-	// Started by root, it would switch to a user that cannot read the files of this test.
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files[mosquitto.ConfFile] = fmt.Append(files[mosquitto.ConfFile], "user ", me.Username, "\n")
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bin, err := exec.LookPath("mosquitto")
-	if err != nil {
-		bin = "/usr/sbin/mosquitto" // may not be in PATH
-	}
-	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
-	p.Start()
-	return p
 }
 
 func (d *debian) authority() *testca.Authority { return d.ca }

@@ -126,7 +126,8 @@ func (s *crlSetup) startBroker(dir string) {
 	}
 	files["ca.crt"], files["tls.crt"] = s.authority.TrustPEM(), keyfile.EncodeCertificates(own.Leaf)
 	files["tls.key"] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
-	s.broker = startMosquitto(s.t, dir, files)
+	s.broker = testkit.NewConfiguredMosquitto(s.t, dir, files)
+	s.broker.Start()
 	testkit.EventuallyNoError(s.t, time.Minute, "mosquitto listens", func() error { return s.connect("r2") })
 }
 

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
-	"os/user"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -211,21 +209,7 @@ func mosquittoTarget(w *setup, secure bool) *target {
 			w.t.Fatal(err)
 		}
 	}
-	me, err := user.Current()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	files[mosquitto.ConfFile] = fmt.Append(files[mosquitto.ConfFile], "user ", me.Username, "\n")
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	bin, err := exec.LookPath("mosquitto")
-	if err != nil {
-		bin = "/usr/sbin/mosquitto" // may not be in PATH
-	}
-	b.process = testkit.NewProcess(w.t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
+	b.process = testkit.NewConfiguredMosquitto(w.t, dir, files)
 	b.process.Start()
 	testkit.Eventually(w.t, waitTimeout, "mosquitto listens", func() bool {
 		conn, err := b.dial(mosquitto.ServerName)

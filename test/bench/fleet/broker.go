@@ -8,8 +8,6 @@ import (
 	"net/http"
 	_ "net/http/pprof" // for -serve
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"testing"
 	"time"
@@ -111,22 +109,7 @@ func newMosquitto(t testing.TB, caDir, address string, robots int) *testkit.Proc
 	if err != nil {
 		t.Fatal(err)
 	}
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The fleet may be larger than the default of the generated file.
-	files[mosquitto.ConfFile] = fmt.Append(files[mosquitto.ConfFile], "user ", me.Username, "\nmax_connections -1\n")
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bin, err := exec.LookPath("mosquitto")
-	if err != nil {
-		bin = "/usr/sbin/mosquitto" // may not be in PATH
-	}
-	return testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
+	return testkit.NewConfiguredMosquitto(t, dir, files)
 }
 
 // writeServingCertificate writes broker.crt and broker.key.

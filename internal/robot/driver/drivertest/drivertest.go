@@ -140,6 +140,12 @@ func (s Suite) sweepsAfterShimKill(t *testing.T) {
 	if len(r.processes()) == 0 {
 		t.Fatal("no process of the task was found")
 	}
+	s.sweepAfterShimKill(t, r)
+}
+
+// sweepAfterShimKill kills the shim of a task, and then removes what is left as an agent does.
+func (s Suite) sweepAfterShimKill(t *testing.T, r started) {
+	t.Helper()
 	if err := syscall.Kill(r.shim.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -3,16 +3,12 @@ package drivertest
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	tasklog "k8s4r.io/k8s4r/internal/protocol/logs/record"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
-	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
-	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
-	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
 // overIndexes returns the spec of a range that runs a script.
@@ -60,17 +56,7 @@ func (s Suite) enforcesTimeoutOfIndex(t *testing.T) {
 func (s Suite) sweepsRangeAfterShimKill(t *testing.T) {
 	r := s.start(t, s.overIndexes("[ $K8S4R_TASK_INDEX != 1 ] || { echo ready > ready; sleep 600; }", 0, 1, 2))
 	r.await("index 1 to run", func() bool { return r.read("ready") != "" })
-	if err := syscall.Kill(r.shim.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	r.await("the shim to be gone", func() bool { return !proc.IsAlive(r.shim.PID) })
-	if _, err := supervisor.KillLeftovers([]supervisor.Leftover{{Dir: r.dir}}, testTimeout); err != nil {
-		t.Error(err)
-	}
-	if err := builtin.NewSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
-		t.Error(err)
-	}
-	r.requireNothingLeft()
+	s.sweepAfterShimKill(t, r)
 	state, err := r.shims.ReadState(r.shim)
 	if err != nil {
 		t.Fatal(err)
