@@ -80,8 +80,7 @@ func storeOutputs(dir string, outputs map[string]string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, outputsFileName)
-	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+	return replaceFile(filepath.Join(dir, outputsFileName), b)
 }
 
 // ReadOutputs returns the outputs of the indexes of a range whose shim was killed. If there are none, the

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,9 +25,7 @@ func SendAttributes(dir string, f wire.RobotAttributes) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, attributesFileName)
-	err = errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
-	if err != nil {
+	if err := replaceFile(filepath.Join(dir, attributesFileName), b); err != nil {
 		return fmt.Errorf("write the robot's attributes for the shim: %w", err)
 	}
 	return ControlRequest{Render: true}.Send(dir)
