@@ -19,6 +19,16 @@ func FindMosquitto() string {
 	return "/usr/sbin/mosquitto"
 }
 
+// FindMosquittoPlugin returns the path of the dynamic security plugin in Debian's package.
+func FindMosquittoPlugin(t testing.TB) string {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
+	if err != nil || len(found) == 0 {
+		t.Fatal("mosquitto_dynamic_security.so is missing (make deps installs it)")
+	}
+	return found[0]
+}
+
 // NewConfiguredMosquitto writes the files of a configuration to dir, and returns Mosquitto with it. It has
 // not started.
 func NewConfiguredMosquitto(t testing.TB, dir string, files map[string][]byte) *Process {

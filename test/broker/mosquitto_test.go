@@ -3,7 +3,6 @@ package broker_test
 import (
 	"crypto/tls"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,16 +11,6 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
-
-// plugin returns the path of the plugin in Debian's package.
-func plugin(t testing.TB) string {
-	t.Helper()
-	found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
-	if err != nil || len(found) == 0 {
-		t.Fatal("mosquitto_dynamic_security.so is missing (make deps installs it)")
-	}
-	return found[0]
-}
 
 // debian is Debian's Mosquitto with our configuration.
 type debian struct {
@@ -39,7 +28,7 @@ func newDebian(t testing.TB) *debian {
 	dir := t.TempDir()
 	d.ca.WriteServerFiles(dir)
 	files, err := mosquitto.Config{
-		Listen: d.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", Plugin: plugin(t), Robots: []string{"r1"},
+		Listen: d.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", Plugin: testkit.FindMosquittoPlugin(t), Robots: []string{"r1"},
 	}.Files()
 	if err != nil {
 		t.Fatal(err)

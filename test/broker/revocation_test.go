@@ -111,7 +111,7 @@ func (s *crlSetup) startWriter(scheme *runtime.Scheme) {
 func (s *crlSetup) startBroker(dir string) {
 	s.t.Helper()
 	files, err := mosquitto.Config{
-		Listen: s.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", CRLFile: "robots.crl", Plugin: plugin(s.t), Robots: []string{"r1", "r2"},
+		Listen: s.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", CRLFile: "robots.crl", Plugin: testkit.FindMosquittoPlugin(s.t), Robots: []string{"r1", "r2"},
 	}.Files()
 	if err != nil {
 		s.t.Fatal(err)

@@ -197,13 +197,10 @@ func mosquittoTarget(w *setup, secure bool) *target {
 	files := map[string][]byte{mosquitto.ConfFile: fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 65535\n", port)}
 	if secure {
 		b.name += ", certificates and rules"
-		found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
-		if err != nil || len(found) == 0 {
-			w.t.Fatal("mosquitto_dynamic_security.so is missing (make deps installs it)")
-		}
+		var err error
 		at := func(file string) string { return filepath.Join(w.dir, file) }
 		files, err = mosquitto.Config{
-			Listen: b.address, Dir: dir, CAFile: at("ca.crt"), CertFile: at("tls.crt"), KeyFile: at("tls.key"), Plugin: found[0], Robots: robotIDs(max(*robots, *idle)),
+			Listen: b.address, Dir: dir, CAFile: at("ca.crt"), CertFile: at("tls.crt"), KeyFile: at("tls.key"), Plugin: testkit.FindMosquittoPlugin(w.t), Robots: robotIDs(max(*robots, *idle)),
 		}.Files()
 		if err != nil {
 			w.t.Fatal(err)
