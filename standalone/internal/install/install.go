@@ -46,7 +46,13 @@ func New(files fs.FS, cluster *rest.Config, report func(string), more ...string)
 // changed are set back; CRDs of other programs are not touched. It begins again when the client's
 // certificate is renewed meanwhile.
 func (m *Manifests) Start(ctx context.Context) error {
-	return retry.OnError(retry.DefaultBackoff, isInterrupted, func() error { return m.applyAll(ctx) })
+	return RepeatInterrupted(func() error { return m.applyAll(ctx) })
+}
+
+// RepeatInterrupted calls write again, a few times, after a connection of one of its requests was closed:
+// the client closes all of them when its certificate is renewed, also during a long start.
+func RepeatInterrupted(write func() error) error {
+	return retry.OnError(retry.DefaultBackoff, isInterrupted, write)
 }
 
 // errForceClosed is the text of an error that the HTTP/2 client does not export. Requests get it that

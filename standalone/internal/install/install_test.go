@@ -61,3 +61,23 @@ func TestIsInterrupted(t *testing.T) {
 		t.Error("other errors are no interruption")
 	}
 }
+
+func TestRepeatInterrupted_RepeatsOnlyInterruptions(t *testing.T) {
+	refused := errors.New("refused")
+	for _, row := range []struct {
+		first error
+		calls int
+		want  error
+	}{{fmt.Errorf("apply: %w", net.ErrClosed), 2, nil}, {refused, 1, refused}} {
+		calls := 0
+		err := RepeatInterrupted(func() error {
+			if calls++; calls == 1 {
+				return row.first
+			}
+			return nil
+		})
+		if calls != row.calls || !errors.Is(err, row.want) {
+			t.Errorf("after %v: %d calls, %v", row.first, calls, err)
+		}
+	}
+}

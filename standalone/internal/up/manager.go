@@ -24,6 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/server"
 	"k8s4r.io/k8s4r/internal/server/logapi"
 	"k8s4r.io/k8s4r/standalone/internal/component"
+	"k8s4r.io/k8s4r/standalone/internal/install"
 )
 
 // drainTimeout limits the wait for running reconciles during a stop.
@@ -40,7 +41,7 @@ func (s *system) addManager() {
 }
 
 func (s *system) runManager(ctx context.Context) error {
-	if err := s.prepareAccounts(ctx); err != nil {
+	if err := install.RepeatInterrupted(func() error { return s.prepareAccounts(ctx) }); err != nil {
 		return err
 	}
 	opts := s.opts.managerOptions()

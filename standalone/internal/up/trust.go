@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/server/brokerauth"
 	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/internal/server/gateway"
+	"k8s4r.io/k8s4r/standalone/internal/install"
 )
 
 // secureBroker configures the broker to authenticate robots, if this process runs a server with
@@ -130,7 +131,7 @@ func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 		return []string{"--mqtt-url=" + s.plainURL()}, nil
 	}
 	file := s.dir.Join("pki", "robot-token")
-	if err := s.writeToken(ctx, file); err != nil {
+	if err := install.RepeatInterrupted(func() error { return s.writeToken(ctx, file) }); err != nil {
 		return nil, fmt.Errorf("create join token for the robots on this machine: %w", err)
 	}
 	local := url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.logs.Addr().(*net.TCPAddr).Port))}
