@@ -328,8 +328,10 @@ func (h *hub) sendRetainedLocked(s *session, filter string, sub subscription) {
 		}
 		h.deliverLocked(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: true}, now)
 	}
-	if m := h.retained[filter]; m != nil {
-		send(m)
+	if isValidTopic(filter) { // a robot subscribes to four, none of which has a wildcard
+		if m := h.retained[filter]; m != nil {
+			send(m)
+		}
 		return
 	}
 	for topic, m := range h.retained {
