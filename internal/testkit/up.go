@@ -238,18 +238,24 @@ func (u *Up) readState(file string) bool {
 // Stop sends SIGTERM and fails the test if the process runs for another minute.
 func (u *Up) Stop() {
 	u.t.Helper()
-	if u.cmd == nil {
-		return
+	if u.cmd != nil {
+		_ = u.Terminate()
 	}
+}
+
+// Terminate is Stop, and returns an error if the exit code is not 0.
+func (u *Up) Terminate() (err error) {
+	u.t.Helper()
 	u.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-u.exited:
+	case err = <-u.exited:
 	case <-time.After(time.Minute):
 		u.cmd.Process.Kill()
-		<-u.exited
+		err = <-u.exited
 		u.t.Errorf("k8s4r up did not stop within a minute\n%s", u.out)
 	}
 	u.cmd = nil
+	return err
 }
 
 // Kill sends SIGKILL, which is like a power failure.
