@@ -25,9 +25,10 @@ import (
 
 const (
 	// senderCount is how many messages may wait for the broker's acknowledgement at a
-	// time, sendQueue how many are queued behind each.
-	senderCount = 32
-	sendQueue   = 2048
+	// time, sendQueue how many are queued behind each. After a restart of the broker all task
+	// lists are sent before the first dispatch.
+	senderCount = 128
+	sendQueue   = 512
 
 	keepAlive      = 30 // seconds
 	connectTimeout = 10 * time.Second
