@@ -9,31 +9,46 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
+// Values of GOGC: how much garbage there may be before the collector runs, in percent of what lives.
 const (
-	// startPercent is GOGC during a start. What the start leaves is spread over the largest heap that
+	// startPercent holds during a start. What the start leaves is spread over the largest heap that
 	// it had, and Go cannot move it together later.
 	startPercent = 50
-	// settledPercent is GOGC after it, the default of Go.
-	settledPercent = 100
-	// limitInterval is the time between two adjustments of the limit.
-	limitInterval = 10 * time.Second
-	// idleInterval is the time after which an idle process gives back its memory.
-	idleInterval = 3 * time.Minute
-	// idleCycles is the largest number of collections of an idle process in idleInterval: Go collects
-	// every two minutes anyway.
-	idleCycles = 3
+	// mostPercent is the default of Go.
+	mostPercent = 100
+	// leastPercent holds under load if much lives. With less the process would mainly collect.
+	leastPercent = 50
+	// idlePercent costs little while there is little garbage.
+	idlePercent = 25
 )
+
+const (
+	// heapGoal is the size of the heap, in bytes, up to which there may be as much garbage as lives.
+	heapGoal = 1 << 30
+	// adjustInterval is the time between two adjustments of limit and GOGC.
+	adjustInterval = 10 * time.Second
+	// idleBytes is the most that an idle process allocates in adjustInterval.
+	idleBytes = 50 << 20
+	// idleTicks is the number of such intervals after which a process is idle. After as many again it
+	// gives back its memory again.
+	idleTicks = 18
+)
+
+// isSettled is set after Settle.
+var isSettled atomic.Bool
 
 // BeginStart makes the collector run more often, unless GOGC is set.
 func BeginStart() { setPercent(startPercent) }
 
 // Settle ends what BeginStart did, and gives back what only the start needed.
 func Settle() {
-	setPercent(settledPercent)
+	setPercent(mostPercent)
 	giveBack()
+	isSettled.Store(true)
 }
 
 func setPercent(percent int) {
@@ -49,51 +64,67 @@ func giveBack() {
 	_ = releaseProgram() // the kernel can drop these pages by itself
 }
 
-// Run bounds the memory until ctx ends, unless GOMEMLIMIT is set, and gives it back when the process is
-// idle.
+// Run bounds the memory until ctx ends, and gives it back when the process is idle. It leaves alone what
+// GOMEMLIMIT and GOGC set.
 func Run(ctx context.Context) error {
-	limits, idle := time.NewTicker(limitInterval), time.NewTicker(idleInterval)
-	defer limits.Stop()
-	defer idle.Stop()
-	machine := machineMemory()
-	watcher := idleWatcher{cycles: readStats().cycles}
+	tick := time.NewTicker(adjustInterval)
+	defer tick.Stop()
+	machine, idle := machineMemory(), idleWatcher{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-limits.C:
-			if os.Getenv("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(softLimit(machine, readStats()))
-			}
-		case <-idle.C:
-			if watcher.isIdle(readStats().cycles) {
-				giveBack()
-				watcher.cycles = readStats().cycles
-			}
+		case <-tick.C:
+		}
+		s := readStats()
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(softLimit(machine, s))
+		}
+		idle.recordTick(s.allocated)
+		if isSettled.Load() {
+			setPercent(percentFor(s.live, idle.isIdle()))
+		}
+		if idle.mustGiveBack() {
+			giveBack()
 		}
 	}
 }
 
-// idleWatcher finds out when a process has become idle.
+// idleWatcher finds out when a process is idle.
 type idleWatcher struct {
-	cycles  uint64 // collections until the last call
-	wasIdle bool   // then
+	allocated uint64 // bytes, since the process began, until the last tick
+	quiet     int    // ticks since the process was busy
 }
 
-// isIdle reports whether the process has become idle since the last call. cycles is the number of
-// collections since the process began.
-func (w *idleWatcher) isIdle(cycles uint64) bool {
-	idle := cycles-w.cycles <= idleCycles
-	became := idle && !w.wasIdle
-	w.cycles, w.wasIdle = cycles, idle
-	return became
+// recordTick records how many bytes the process has allocated since it began.
+func (w *idleWatcher) recordTick(allocated uint64) {
+	w.quiet++
+	if allocated-w.allocated > idleBytes {
+		w.quiet = 0
+	}
+	w.allocated = allocated
+}
+
+func (w *idleWatcher) isIdle() bool { return w.quiet >= idleTicks }
+
+// mustGiveBack reports whether the process has become idle, or is idle for as long again.
+func (w *idleWatcher) mustGiveBack() bool { return w.quiet > 0 && w.quiet%idleTicks == 0 }
+
+// percentFor returns GOGC for a process in which so many bytes live. The heap may grow to twice of it as
+// long as that is at most heapGoal.
+func percentFor(live uint64, isIdle bool) int {
+	if isIdle {
+		return idlePercent
+	}
+	room := heapGoal - float64(live)
+	return int(min(max(100*room/float64(max(live, 1)), leastPercent), mostPercent))
 }
 
 // stats are figures of Go's runtime, in bytes.
 type stats struct {
-	live     uint64 // objects that the last collection kept
-	overhead uint64 // memory in use that is not of objects: stacks, metadata, gaps between objects
-	cycles   uint64 // collections
+	live      uint64 // objects that the last collection kept
+	overhead  uint64 // memory in use that is not of objects: stacks, metadata, gaps between objects
+	allocated uint64 // objects since the process began
 }
 
 // softLimit returns the limit of the memory of this process: a quarter of the machine, but at least
@@ -108,7 +139,7 @@ func softLimit(machine uint64, s stats) int64 {
 
 func readStats() stats {
 	names := []string{
-		"/gc/heap/live:bytes", "/gc/cycles/total:gc-cycles", "/memory/classes/total:bytes",
+		"/gc/heap/live:bytes", "/gc/heap/allocs:bytes", "/memory/classes/total:bytes",
 		"/memory/classes/heap/objects:bytes", "/memory/classes/heap/free:bytes", "/memory/classes/heap/released:bytes",
 	}
 	samples := make([]metrics.Sample, len(names))
@@ -117,5 +148,5 @@ func readStats() stats {
 	}
 	metrics.Read(samples)
 	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return stats{live: value(0), cycles: value(1), overhead: value(2) - value(3) - value(4) - value(5)}
+	return stats{live: value(0), allocated: value(1), overhead: value(2) - value(3) - value(4) - value(5)}
 }

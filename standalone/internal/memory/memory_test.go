@@ -26,20 +26,47 @@ func TestSoftLimit(t *testing.T) {
 	}
 }
 
-func TestIdleWatcher_ReportsOnceWhenProcessBecomesIdle(t *testing.T) {
-	w := idleWatcher{cycles: 10}
-	for i, step := range []struct {
-		cycles uint64
-		want   bool
+func TestPercentFor(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		liveMB uint64
+		idle   bool
+		want   int
 	}{
-		{12, true},   // it was never busy
-		{14, false},  // it is idle still
-		{100, false}, // busy
-		{102, true},
-		{103, false},
+		{"not known yet", 0, false, 100},
+		{"little lives", 230, false, 100},
+		{"twice of it is the goal", 512, false, 100},
+		{"the heap stays at the goal", 640, false, 60},
+		{"much lives", 900, false, 50},
+		{"more lives than the goal", 4000, false, 50},
+		{"idle", 640, true, 25},
 	} {
-		if got := w.isIdle(step.cycles); got != step.want {
-			t.Errorf("step %d, %d collections: %v", i, step.cycles, got)
+		t.Run(row.name, func(t *testing.T) {
+			if got := percentFor(row.liveMB<<20, row.idle); got != row.want {
+				t.Errorf("%d %%, want %d %%", got, row.want)
+			}
+		})
+	}
+}
+
+func TestIdleWatcher_GivesBackWhileIdle(t *testing.T) {
+	var w idleWatcher
+	var at, allocated uint64
+	tick := func(bytes uint64) bool {
+		at, allocated = at+1, allocated+bytes
+		w.recordTick(allocated)
+		return w.mustGiveBack()
+	}
+	for at < 100 {
+		bytes := uint64(idleBytes)
+		if at == 40 {
+			bytes++ // busy, after it gave back at 18 and 36
+		}
+		if got, want := tick(bytes), at == 18 || at == 36 || at == 59 || at == 77 || at == 95; got != want {
+			t.Errorf("tick %d: gives back %v, want %v", at, got, want)
+		}
+		if got, want := w.isIdle(), at >= 18 && at < 41 || at >= 59; got != want {
+			t.Errorf("tick %d: idle %v, want %v", at, got, want)
 		}
 	}
 }
