@@ -382,7 +382,8 @@ func (m *model) checkEnds(seen, next *robotv1.Task) {
 	if !seen.IsRange() {
 		return
 	}
-	isRequeued := lifecycle.JobState(m.job.Status.State) == lifecycle.JobRequeueing && next.Status.State == string(lifecycle.TaskPending) && seen.Status.State != next.Status.State
+	// The state of the job does not tell: a range may also lose its robot while its job is requeueing.
+	isRequeued := next.Status.State == string(lifecycle.TaskPending) && seen.Status.State != next.Status.State && next.Status.Reason == robotv1.ReasonRequeued
 	if next.Status.Array == nil && isRequeued {
 		delete(m.array.stored, string(seen.UID))
 		m.array.requeued[string(seen.UID)] = seen.Status.Attempt
