@@ -177,6 +177,10 @@ type AgentInfo struct {
 	// RunsArrays is true if the agent runs Tasks of arrays. Others get none.
 	// +optional
 	RunsArrays bool `json:"runsArrays,omitempty"`
+	// RestartsTasks is true if the agent restarts tasks by their restartPolicy. For others the manager
+	// does.
+	// +optional
+	RestartsTasks bool `json:"restartsTasks,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

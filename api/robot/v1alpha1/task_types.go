@@ -154,13 +154,19 @@ type TaskStatus struct {
 	// Written by the server.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
-	// RestartCount is the number of attempts after the first. Written by the manager.
+	// RestartCount is the number of attempts after the first, and of runs after the first in attempts
+	// before the current one. Written by the manager.
 	// +optional
 	RestartCount int32 `json:"restartCount,omitempty"`
 	// LastRestartTime is the time at which the last of them was created. Written by the manager.
 	// +optional
 	LastRestartTime *metav1.MicroTime `json:"lastRestartTime,omitempty"`
-	// Restarts counts the restarts on the current robot. Written by the manager.
+	// PauseAttempt is the number of an attempt that starts no further run: when its current run has
+	// ended, the attempt ends. 0 if there is none. Written by the manager.
+	// +optional
+	PauseAttempt int32 `json:"pauseAttempt,omitempty"`
+	// Restarts counts the restarts on the current robot, if its agent does not restart tasks itself.
+	// Written by the manager.
 	// +optional
 	Restarts *Restarts `json:"restarts,omitempty"`
 	// FailedRobots are the names of robots on which the task has failed. It is not placed there
@@ -210,9 +216,10 @@ type TaskStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// MaxAttempts and MaxEvents bound the histories in a Task's status.
+// MaxAttempts, MaxRuns and MaxEvents bound the histories in a Task's status.
 const (
 	MaxAttempts = 10
+	MaxRuns     = 10 // of an attempt
 	MaxEvents   = 10
 )
 
@@ -257,6 +264,41 @@ type TaskAttempt struct {
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
 	// Reason is a CamelCase word for programs that explains why the attempt ended.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// RunCount is how often the robot has started the process, by the restartPolicy. 0 if its agent does
+	// not restart tasks itself: the manager does. Written by the server.
+	// +optional
+	RunCount int64 `json:"runCount,omitempty"`
+	// Runs are the last 10 runs of an attempt with more than one, oldest first. Written by the server.
+	// +optional
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=map
+	// +listMapKey=run
+	Runs []TaskRun `json:"runs,omitempty"`
+	// NextRunAt is when the next run starts, by the robot's clock. Not set while the process runs.
+	// Written by the server.
+	// +optional
+	NextRunAt *metav1.MicroTime `json:"nextRunAt,omitempty"`
+}
+
+// TaskRun is one process of an attempt, from its start to its end.
+type TaskRun struct {
+	// Run is the number of the run within the attempt, from 1.
+	Run int64 `json:"run"`
+	// StartedAt is the time at which the process started, by the robot's clock.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// FinishedAt is the time at which the process ended, by the robot's clock.
+	// +optional
+	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	// ExitCode of the process. Not set while it runs.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// Signal is the number of the signal that ended the process; 0 if there was none.
+	// +optional
+	Signal int32 `json:"signal,omitempty"`
+	// Reason is a CamelCase word for programs that explains why the run ended.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -24,6 +24,9 @@ type Register struct {
 	AnswersDispatches bool `json:"answersDispatches,omitempty"`
 	// RunsArrays (v2) is set by agents that run TaskSpec.Array. Others get no such task.
 	RunsArrays bool `json:"runsArrays,omitempty"`
+	// RestartsTasks (v2) is set by agents that restart tasks by TaskSpec.RestartPolicy, and number the
+	// runs of an attempt. For others the manager restarts tasks.
+	RestartsTasks bool `json:"restartsTasks,omitempty"`
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
@@ -162,6 +165,9 @@ type TaskReference struct {
 	// StartsNoIndex asks the agent to start no more indexes of a range: it lets the running index
 	// end, and then ends the attempt with ReasonPaused.
 	StartsNoIndex bool `json:"startsNoIndex,omitempty"`
+	// StartsNoRun asks the agent to start no further run: when the current one has ended, the attempt
+	// ends with its result. An attempt that waits for its next run ends at once.
+	StartsNoRun bool `json:"startsNoRun,omitempty"`
 }
 
 // The states that a robot reports.
@@ -204,8 +210,29 @@ type Status struct {
 	Outputs    map[string]string `json:"outputs,omitempty"`
 	// Array (v2) has the indexes of a range that have ended. Nil for other tasks.
 	Array *ArrayReport `json:"array,omitempty"`
+	// Run (v2) is the number of the run, from 1, if the agent restarts tasks. StartedAt is its start.
+	Run int64 `json:"run,omitempty"`
+	// Runs (v2) are the last MaxRuns runs, oldest first, of an attempt with more than one.
+	Runs []Run `json:"runs,omitempty"`
+	// NextRunAt (v2) is when the next run starts, by the robot's clock, while the attempt waits for it.
+	// State is ReportRunning and Reason is ReasonRestarting then.
+	NextRunAt *time.Time `json:"nextRunAt,omitempty"`
 	// Traceparent (v2) is a user property beside the payload: that of the dispatch.
 	Traceparent string `json:"-"`
+}
+
+// MaxRuns bounds Status.Runs.
+const MaxRuns = 10
+
+// Run is one process of an attempt, from its start to its end.
+type Run struct {
+	Run int64 `json:"run"`
+	// StartedAt and FinishedAt are by the robot's clock. FinishedAt is nil while the process runs.
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	ExitCode   int32      `json:"exitCode,omitempty"`
+	Signal     int32      `json:"signal,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
 }
 
 // IsTerminal reports whether the report ends its attempt.
@@ -272,6 +299,8 @@ const (
 	// ReasonTemplateChanged: the robot stopped the task because the result of a template with
 	// changeMode restart changed. Without fault.
 	ReasonTemplateChanged = "TemplateChanged"
+	// ReasonRestarting: the process has ended, and the agent starts it again. The attempt goes on.
+	ReasonRestarting = "Restarting"
 	// ReasonPaused: the agent was asked to start no more indexes of a range, and some are left. Without
 	// fault.
 	ReasonPaused = "Paused"

@@ -58,7 +58,11 @@ type TaskSpec struct {
 	Isolation *Isolation `json:"isolation,omitempty"`
 	// Outputs are the names of the values that the task may pass on.
 	Outputs []string `json:"outputs,omitempty"`
-	// Timeout bounds an attempt. If 0, there is no bound.
+	// Type is batch, service, system or sysbatch. If empty, batch.
+	Type string `json:"type,omitempty"`
+	// RestartPolicy defines when the agent starts the task again. If nil, never.
+	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
+	// Timeout bounds a run. If 0, there is no bound.
 	Timeout Duration `json:"timeout,omitzero"`
 	// KillTimeout is the time between SIGTERM and SIGKILL. If nil, DefaultKillTimeout. If 0,
 	// SIGKILL follows at once.
@@ -70,6 +74,20 @@ type TaskSpec struct {
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 	// Array is what the task runs of an array. Nil for other tasks.
 	Array *TaskArray `json:"array,omitempty"`
+}
+
+// RestartPolicy defines when a task that has ended starts again on the same robot.
+type RestartPolicy struct {
+	// Attempts is the number of restarts within Interval. If 0, there are none, but for Mode delay
+	// without an Interval.
+	Attempts int32 `json:"attempts,omitempty"`
+	// Interval in which restarts are counted. If 0, all are.
+	Interval Duration `json:"interval,omitzero"`
+	// Delay before a restart.
+	Delay Duration `json:"delay,omitzero"`
+	// Mode is what follows when Attempts are used up: fail ends the attempt, delay waits for the next
+	// interval. If empty, fail.
+	Mode string `json:"mode,omitempty"`
 }
 
 // SecretKey selects the value of a variable.
