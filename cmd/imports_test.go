@@ -35,6 +35,8 @@ func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 			"internal/protocol/...", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", "go.opentelemetry.io/", module + "api", module + "internal/core"}},
 		{"the state machines need nothing but the standard library",
 			"internal/core/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
+		{"the agent uses the rules of restarts, too",
+			"internal/core/restart", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
 		{"placement is pure: no client, no network",
 			"internal/core/placement", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", "net/http"}},
 		{"the manager does not use MQTT",

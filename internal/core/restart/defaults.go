@@ -1,0 +1,26 @@
+package restart
+
+import "time"
+
+// The types of tasks, as in their specs. Type batch has no default policy and is not kept running.
+const (
+	typeService  = "service"
+	typeSystem   = "system"
+	typeSysbatch = "sysbatch" // an init task of a system job
+)
+
+// DefaultPolicy returns the policy of a task of this type that has no restartPolicy
+// (docs/reference/kinds/job.md).
+func DefaultPolicy(taskType string) Policy {
+	switch taskType {
+	case typeService:
+		return Policy{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second}
+	case typeSystem, typeSysbatch:
+		return Policy{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second, WaitsForInterval: true}
+	}
+	return Policy{}
+}
+
+// IsKeptRunning reports whether a task of this type starts again also after it has ended without
+// failing.
+func IsKeptRunning(taskType string) bool { return taskType == typeService || taskType == typeSystem }
