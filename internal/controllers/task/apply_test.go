@@ -19,7 +19,7 @@ func TestApplyActions_LosesToConcurrentCancel(t *testing.T) {
 	for name, in := range map[string]Input{
 		"a task that was created bound": newInput(lifecycle.TaskPending, target("r1"), reserved),
 		"a task that is bound first":    newInput(lifecycle.TaskPending, reserved),
-		"a task that is restarted":      newInput(lifecycle.TaskExited, restarts(1, 0, 0)),
+		"a task that is restarted":      newInput(lifecycle.TaskExited, restartDue(1, 0)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newStoringController(t, in.Task)

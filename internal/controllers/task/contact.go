@@ -11,6 +11,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // Contact is for how long a robot is out of contact, as this manager has observed it. No wall clock
@@ -32,7 +33,7 @@ func (c Contact) sinceHeartbeat() time.Duration { return min(c.Silence, c.Unackn
 type Ages struct {
 	// Unanswered is how long ago the dispatch was first sent that the robot has not answered in time.
 	Unanswered time.Duration
-	// Running is the time since the attempt, or its last restart, was reported as started.
+	// Running is the time since the last run of the attempt was reported as started.
 	Running time.Duration
 	// Stopping is the time since a connected robot was asked to stop the task.
 	Stopping time.Duration
@@ -65,6 +66,7 @@ type grant struct {
 // start identifies a start of the process of an attempt.
 type start struct {
 	attempt            int32
+	run                int64
 	started, restarted time.Time
 }
 
@@ -121,7 +123,7 @@ func (c *Contacts) observeRunning(t *v1alpha1.Task) time.Duration {
 	if t.Spec.Timeout.Value() == 0 || t.Status.StartedAt == nil {
 		return 0 // nothing depends on it
 	}
-	s := start{attempt: t.Status.Attempt, started: t.Status.StartedAt.UTC()}
+	s := start{attempt: t.Status.Attempt, run: taskstate.CurrentRun(t), started: t.Status.StartedAt.UTC()}
 	if at := t.Status.LastRestartTime; at != nil {
 		s.restarted = at.UTC()
 	}

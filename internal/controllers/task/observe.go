@@ -328,11 +328,13 @@ func (c *Controller) tasksOfReplica(ctx context.Context, o client.Object) []reco
 	return c.listTasks(ctx, t.Namespace, client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()})
 }
 
-// taskPredicate admits changes of the state, which other tasks of the replica may wait for.
+// taskPredicate admits changes of the state and restarts by the robot, which other tasks of the replica
+// may wait for.
 func taskPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectOld.(*v1alpha1.Task).Status.State != e.ObjectNew.(*v1alpha1.Task).Status.State
+			before, after := e.ObjectOld.(*v1alpha1.Task), e.ObjectNew.(*v1alpha1.Task)
+			return before.Status.State != after.Status.State || taskstate.IsRunning(before) != taskstate.IsRunning(after)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})

@@ -96,9 +96,9 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 		{name: "what was lost with one that was not is", in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, want: lifecycle.TaskPending, reads: 1},
 		{name: "where robots stop nothing by themselves it costs no read", in: newInput(lifecycle.TaskUnknown), acked: time.Minute, want: lifecycle.TaskPending},
 		{name: "a restart does not begin beside what may still run",
-			in: newInput(lifecycle.TaskExited, failedAfter("r1"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskExited, reads: 2},
+			in: newInput(lifecycle.TaskExited, failedAfter("r1"), restartDue(1, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskExited, reads: 2},
 		{name: "a restart beside nothing costs no read",
-			in: newInput(lifecycle.TaskExited, failedAfter("r1"), lostAttemptEnded("canceled"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskDispatching},
+			in: newInput(lifecycle.TaskExited, failedAfter("r1"), lostAttemptEnded("canceled"), restartDue(1, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskDispatching},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.Job.Namespace, c.in.Task.OwnerReferences = "ns", nil

@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -33,6 +34,8 @@ func (p *planner) handleExit() bool {
 	switch {
 	case reason == wire.ReasonPolicyViolation:
 		p.leaveRefusingRobot()
+	case p.hasEndedForPause():
+		p.interruptTask("its job was paused")
 	case wire.IsWithoutFault(reason):
 		p.interruptTask(reason)
 	case p.outdatedReason() != "":
@@ -55,29 +58,35 @@ func (p *planner) handleExit() bool {
 // task needs no other decision: it is restarted now or later, or waits for a robot again.
 func (p *planner) restartTask() bool {
 	policy := restartPolicy(&p.Task.Spec)
-	if policy == nil || policy.Attempts == 0 || p.isRobotLost() && (p.Robot == nil || p.HasCapableRobot) {
+	next := policy.Next(p.countRestarts(), p.now, true)
+	if next.IsExhausted || p.hasRobotRestarted() || p.isRobotLost() && (p.Robot == nil || p.HasCapableRobot) {
 		return false
 	}
-	r := p.currentRestarts(policy)
-	if r.Count >= policy.Attempts && !isEndless(policy) {
-		if policy.Mode != v1alpha1.RestartDelay {
-			return false
-		}
-		return p.scheduleRetry(r.Since.Add(policy.Interval.Value()), "restartPolicy allows no more restarts in this interval")
-	}
-	if why := p.restartObstacle(); why != "" {
+	why := p.restartObstacle()
+	switch {
+	case why != "":
 		p.interruptTask(why)
-		return true
+	case next.WaitsForInterval:
+		p.scheduleRetry(next.At, "restartPolicy allows no more restarts in this interval")
+	case p.status.RetryAt == nil:
+		p.scheduleRetry(next.At, p.describeEnd())
+	default:
+		p.restartWhenDue(policy, next.Count)
 	}
-	if delay := restartDelay(policy); p.status.RetryAt == nil && delay > 0 {
-		return p.scheduleRetry(p.now.Add(delay), p.describeEnd())
-	}
-	p.restartWhenDue(policy, r)
 	return true
 }
 
-// restartWhenDue restarts the task when its delay is over and its robot is online.
-func (p *planner) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Restarts) {
+// hasRobotRestarted reports whether the agent has restarted the task itself until its restartPolicy
+// allowed no more. It had no part in the end of an attempt that the manager timed out. A restart that is
+// scheduled after that goes ahead, also if the agent reports the end meanwhile.
+func (p *planner) hasRobotRestarted() bool {
+	a := p.currentAttempt()
+	return a != nil && a.RunCount > 0 && !isTimedOut(a) && p.status.RetryAt == nil
+}
+
+// restartWhenDue restarts the task when its delay is over and its robot is online. Count includes this
+// restart.
+func (p *planner) restartWhenDue(policy restart.Policy, count restart.Count) {
 	if at := p.status.RetryAt; at != nil && p.now.Before(at.Time) {
 		p.requeueAt(at.Time)
 		return
@@ -88,34 +97,15 @@ func (p *planner) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Rest
 	if p.awaitAttemptEnd() {
 		return // an attempt that timed out may still be running there
 	}
-	r.Count++
-	of := ""
-	if !isEndless(policy) {
+	robot, of := p.lastRobot(), ""
+	if !policy.IsEndless() {
 		of = fmt.Sprintf(" of %d", policy.Attempts)
 	}
-	if p.sendSignal(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d%s)", r.Robot, r.Count, of) {
-		p.openAttempt(r.Robot)
-		p.status.Restarts = &r
-		p.setPlaced(r.Robot)
+	if p.sendSignal(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d%s)", robot, count.Restarts, of) {
+		p.openAttempt(robot)
+		p.status.Restarts = &v1alpha1.Restarts{Robot: robot, Count: count.Restarts, Since: metav1.NewMicroTime(count.Since)}
+		p.setPlaced(robot)
 	}
-}
-
-// isEndless reports whether the number of restarts is unlimited: mode delay waits for the next
-// interval, and there is no interval.
-func isEndless(policy *v1alpha1.RestartPolicy) bool {
-	return policy.Mode == v1alpha1.RestartDelay && policy.Interval.Value() == 0
-}
-
-// minEndlessDelay keeps a command that fails at once from being restarted as fast
-// as the API server takes the writes.
-const minEndlessDelay = time.Second
-
-// restartDelay returns the time between the end of an attempt and the next restart.
-func restartDelay(policy *v1alpha1.RestartPolicy) time.Duration {
-	if isEndless(policy) {
-		return max(policy.Delay.Value(), minEndlessDelay)
-	}
-	return policy.Delay.Value()
 }
 
 // describeEnd returns how the attempt ended, for a message. Services may end without failing.
@@ -141,20 +131,18 @@ func (p *planner) restartObstacle() string {
 	return ""
 }
 
-// currentRestarts returns the restarts on the current robot within the current interval.
-func (p *planner) currentRestarts(policy *v1alpha1.RestartPolicy) v1alpha1.Restarts {
-	robot := p.lastRobot()
-	interval := policy.Interval.Value()
+// countRestarts returns the manager's restarts on the current robot.
+func (p *planner) countRestarts() restart.Count {
 	r := p.status.Restarts
-	if r == nil || r.Robot != robot || interval > 0 && !p.now.Before(r.Since.Add(interval)) {
-		return v1alpha1.Restarts{Robot: robot, Since: metav1.NewMicroTime(p.now)}
+	if r == nil || r.Robot != p.lastRobot() {
+		return restart.Count{}
 	}
-	return *r
+	return restart.Count{Restarts: r.Count, Since: r.Since.Time}
 }
 
 // scheduleRetry sets the time of the next restart. It writes the status only if that time is later
 // than the one set before.
-func (p *planner) scheduleRetry(at time.Time, because string) bool {
+func (p *planner) scheduleRetry(at time.Time, because string) {
 	if have := p.status.RetryAt; have == nil || have.Time.Before(at.Truncate(time.Microsecond)) {
 		t := metav1.NewMicroTime(at)
 		p.status.RetryAt = &t
@@ -162,7 +150,6 @@ func (p *planner) scheduleRetry(at time.Time, because string) bool {
 		p.writeStatus()
 	}
 	p.requeueAt(p.status.RetryAt.Time)
-	return true
 }
 
 // failAttempt adds the robot to the task's failure list and decides whether another robot is tried.
@@ -289,13 +276,13 @@ func (p *planner) countFailedRobots(interval time.Duration) int {
 }
 
 // attemptEnd returns when an attempt ended, if known. An attempt that the manager timed out counts
-// as ended at the end of its timeout.
+// as ended at the end of its timeout, which is that of its last run.
 func (w *Input) attemptEnd(a *v1alpha1.TaskAttempt) (time.Time, bool) {
 	switch {
 	case a.FinishedAt != nil:
 		return a.FinishedAt.Time, true
-	case isTimedOut(a) && a.StartedAt != nil:
-		return a.StartedAt.Add(w.attemptTimeout()), true
+	case isTimedOut(a) && taskstate.LastRunStart(a) != nil:
+		return taskstate.LastRunStart(a).Add(w.attemptTimeout()), true
 	}
 	return time.Time{}, false
 }

@@ -5,6 +5,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -19,6 +20,7 @@ func (p *planner) followRobot() bool {
 		p.actions.Rebind = &RobotBinding{TargetRobot: at, ChosenByManager: true}
 	}
 	p.pauseRange()
+	p.pauseRuns()
 	p.runSteps(followSteps)
 	return true
 }
@@ -32,10 +34,11 @@ var followSteps = []planStep{
 	{"end an attempt that takes too long", (*planner).enforceDeadline},
 }
 
-// enforceDeadline ends an attempt that an online robot should have ended itself.
+// enforceDeadline ends an attempt that an online robot should have ended itself. The timeout is that of
+// each run; while the robot is about to start the next one, nothing runs.
 func (p *planner) enforceDeadline() bool {
 	timeout := p.attemptTimeout()
-	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
+	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown || taskstate.NextRunAt(p.Task) != nil {
 		return false
 	}
 	if left := timeout + p.stopTime() - p.Running; left > 0 {
@@ -59,7 +62,7 @@ func (p *planner) timeOutAttempt() {
 	}
 }
 
-// returnTask lets a Task whose attempt ended without fault wait for a robot again.
+// interruptTask lets a Task whose attempt ended without fault wait for a robot again.
 func (p *planner) interruptTask(because string) {
 	robot := p.lastRobot()
 	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonInterrupted, "Interrupted on %s: %s", robot, because) {

@@ -6,6 +6,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // Reasons of Tasks that depend on other Tasks of their replica.
@@ -65,11 +66,10 @@ func (w *Input) isInitTaskReady(def *v1alpha1.TaskDefinition) bool {
 	if t == nil || t.CurrentRobot() != w.ReservedRobot || w.isOutdated(t) {
 		return false
 	}
-	want := lifecycle.TaskCompleted
 	if def.Daemon {
-		want = lifecycle.TaskRunning
+		return taskstate.IsRunning(t)
 	}
-	return t.Status.State == string(want)
+	return t.Status.State == string(lifecycle.TaskCompleted)
 }
 
 // isOutdated reports whether a Task of the replica has an older definition.

@@ -61,7 +61,6 @@ func (g *story) fillReplica(w *Input) {
 	if state.IsTerminal() && w.Task.Spec.ExtraResources != nil {
 		w.PendingReplicaRobot = g.s.PendingReplicaRobot(w.Task)
 	}
-	w.HasCapableRobot, _ = g.s.HasCapableRobot(w.Task, w.failedRobots())
 	if state.IsActive() {
 		w.Robot = g.robots[w.robotName()]
 		w.EvictionReason = w.evictionReason(g.s.EvictionReason(keyOfTask(w.Task)))

@@ -270,9 +270,20 @@ func (p *planner) isLostAttemptPreferred(o *v1alpha1.TaskAttempt) bool {
 	case v1alpha1.ReconcileBestScore:
 		return p.BetterRobot == o.Robot
 	case v1alpha1.ReconcileLongestRunning:
-		return replacement.StartedAt == nil || o.StartedAt != nil && o.StartedAt.Before(replacement.StartedAt)
+		return runsLonger(o, replacement)
 	}
 	return true
+}
+
+// runsLonger reports whether the process of attempt a runs for longer than that of b, or b has none.
+func runsLonger(a, b *v1alpha1.TaskAttempt) bool {
+	switch {
+	case b.NextRunAt != nil || b.StartedAt == nil:
+		return true
+	case a.NextRunAt != nil || a.StartedAt == nil:
+		return false
+	}
+	return taskstate.LastRunStart(a).Before(taskstate.LastRunStart(b))
 }
 
 // lostAttemptTimeout is how long a Task whose replacement has failed waits for its lost attempt
@@ -314,9 +325,12 @@ func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
 		supersedeAttempt(replacement)
 	}
 	s := p.status
+	if replacement != o {
+		taskstate.AddRestarts(s, replacement)
+	}
 	s.Attempt, s.LostAttempt = o.Attempt, 0
-	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = o.StartedAt, nil, nil, 0, nil
-	s.Restarts, s.RetryAt = nil, nil
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = taskstate.LastRunStart(o), nil, nil, 0, nil
+	s.Restarts, s.RetryAt, s.PauseAttempt = nil, nil, 0
 	p.clearOutputs()
 	p.forgetAcceptance()
 	p.actions.Rebind = &RobotBinding{TargetRobot: o.Robot, ChosenByManager: true}
@@ -329,8 +343,12 @@ func (p *planner) discardLostAttempt(o *v1alpha1.TaskAttempt) {
 	p.status.LostAttempt = 0
 	p.writeStatus()
 	p.addReason("discard the lost attempt")
-	if o != nil {
-		supersedeAttempt(o)
+	if o == nil {
+		return
+	}
+	supersedeAttempt(o)
+	if o.Attempt != p.status.Attempt { // otherwise they count when the next attempt is opened
+		taskstate.AddRestarts(p.status, o)
 	}
 }
 

@@ -220,12 +220,12 @@ func TestPlan_FollowsLostRobot(t *testing.T) {
 			want: "dispatching attempt 2 on r1"},
 
 		{name: "stopOnRobotAfter: a timed-out attempt on the same robot may still be running, too",
-			in:   newInput(exited, timedOut, restarts(1, 0, 0), stopAfter(time.Minute), otherAttemptOn(robotSeenAt(online, noon))),
+			in:   newInput(exited, timedOut, restartDue(1, 0), stopAfter(time.Minute), otherAttemptOn(robotSeenAt(online, noon))),
 			want: "exited attempt 1", wake: recheckInterval},
 		{name: "stopOnRobotAfter: when that robot has reported its end it runs there again",
-			in: newInput(exited, timedOut, restarts(1, 0, 0), stopAfter(time.Minute), awaitsOtherAttempt), want: "dispatching attempt 2"},
+			in: newInput(exited, timedOut, restartDue(1, 0), stopAfter(time.Minute), awaitsOtherAttempt), want: "dispatching attempt 2"},
 		{name: "without it the agent ends one attempt before it starts the other",
-			in: newInput(exited, timedOut, restarts(1, 0, 0)), want: "dispatching attempt 2"},
+			in: newInput(exited, timedOut, restartDue(1, 0)), want: "dispatching attempt 2"},
 
 		{name: "a robot that waits for approval is lost", in: newInput(running, phase(lifecycle.RobotPending)),
 			want: "unknown attempt 1"},
@@ -474,7 +474,7 @@ func TestPlan_WaitsForEndOfTimedOutAttempt(t *testing.T) {
 }
 
 func TestPlan_MarksDelayedRestartAsPlaced(t *testing.T) {
-	s := Plan(noon, newInput(lifecycle.TaskExited, timedOut, restarts(1, 0, 0), stopAfter(time.Minute), awaitsOtherAttempt)).Status
+	s := Plan(noon, newInput(lifecycle.TaskExited, timedOut, restartDue(1, 0), stopAfter(time.Minute), awaitsOtherAttempt)).Status
 	if !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionPlaced) {
 		t.Errorf("conditions %+v", s.Conditions)
 	}

@@ -225,9 +225,12 @@ func (p *planner) openAttempt(robot string) {
 	if highestAttempt(s) > 0 {
 		s.RestartCount++
 	}
+	if s.Attempt != s.LostAttempt { // the runs of a lost attempt count once it is discarded
+		taskstate.AddRestarts(s, p.currentAttempt())
+	}
 	s.Attempt = max(highestAttempt(s)+1, p.FirstAttempt)
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
-	s.RetryAt = nil
+	s.RetryAt, s.PauseAttempt = nil, 0
 	p.clearOutputs()
 	p.forgetAcceptance()
 	if s.RestartCount > 0 {

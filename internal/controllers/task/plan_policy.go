@@ -4,40 +4,29 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// Default policies of services and system jobs (docs/reference/kinds/job.md).
-var (
-	serviceRestarts = v1alpha1.RestartPolicy{
-		Attempts: 2, Interval: v1alpha1.NewDuration(30 * time.Minute), Delay: v1alpha1.NewDuration(15 * time.Second),
-		Mode: v1alpha1.RestartFail,
-	}
-	systemRestarts = v1alpha1.RestartPolicy{
-		Attempts: 2, Interval: v1alpha1.NewDuration(30 * time.Minute), Delay: v1alpha1.NewDuration(15 * time.Second),
-		Mode: v1alpha1.RestartDelay,
-	}
-	serviceReschedules = v1alpha1.ReschedulePolicy{
-		Unlimited: true, DelayFunction: v1alpha1.DelayExponential,
-		Delay: v1alpha1.NewDuration(30 * time.Second), MaxDelay: v1alpha1.NewDuration(time.Hour),
-	}
-)
+// serviceReschedules is the default policy of services (docs/reference/kinds/job.md).
+var serviceReschedules = v1alpha1.ReschedulePolicy{
+	Unlimited: true, DelayFunction: v1alpha1.DelayExponential,
+	Delay: v1alpha1.NewDuration(30 * time.Second), MaxDelay: v1alpha1.NewDuration(time.Hour),
+}
 
-// minGoodRun is how long an attempt of a service must run before earlier failures no longer count,
+// minGoodRun is how long a run of a service must take before earlier failures no longer count,
 // if its reschedulePolicy has no interval.
 const minGoodRun = time.Hour
 
-// restartPolicy returns how a task is restarted on its robot, or nil if it is never restarted.
-func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
-	switch {
-	case t.RestartPolicy != nil:
-		return t.RestartPolicy
-	case t.Type == v1alpha1.JobTypeService:
-		return &serviceRestarts
-	case t.Type == v1alpha1.JobTypeSystem, t.Type == v1alpha1.TaskTypeSysbatch:
-		return &systemRestarts
+// restartPolicy returns how a task is restarted on its robot.
+func restartPolicy(t *v1alpha1.TaskSpec) restart.Policy {
+	p := t.RestartPolicy
+	if p == nil {
+		return restart.DefaultPolicy(t.Type)
 	}
-	return nil
+	return restart.Policy{
+		Attempts: p.Attempts, Interval: p.Interval.Value(), Delay: p.Delay.Value(), WaitsForInterval: p.Mode == v1alpha1.RestartDelay,
+	}
 }
 
 // reschedulePolicy returns how the task is moved to other robots. If nil, only softFailLimit
@@ -63,8 +52,8 @@ func (p *planner) awaitOwnRobot() {
 	}
 }
 
-// hasRunWell reports whether the current attempt of a service ran so long that earlier failures
-// no longer count. Otherwise three crashes over months would fail it.
+// hasRunWell reports whether the last run of a service took so long that earlier failures no longer
+// count. Otherwise three crashes over months would fail it.
 func (w *Input) hasRunWell() bool {
 	if !v1alpha1.IsKeptRunning(w.Task.Spec.Type) {
 		return false
@@ -74,9 +63,9 @@ func (w *Input) hasRunWell() bool {
 		enough = policy.Interval.Value()
 	}
 	a := w.Task.Status.FindAttempt(w.Task.Status.Attempt)
-	if a == nil || a.StartedAt == nil {
+	if a == nil || taskstate.LastRunStart(a) == nil {
 		return false
 	}
 	end, known := w.attemptEnd(a)
-	return known && end.Sub(a.StartedAt.Time) >= enough
+	return known && end.Sub(taskstate.LastRunStart(a).Time) >= enough
 }

@@ -10,6 +10,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // ReasonRobotBlocked is the reason of a Task whose failure no longer counts, because its group has
@@ -85,7 +86,7 @@ func (p *planner) requeueTask(failed []string, reason, because string) {
 func (p *planner) clearAttempt() {
 	s := p.status
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
-	s.Restarts, s.RetryAt = nil, nil
+	s.Restarts, s.RetryAt, s.PauseAttempt = nil, nil, 0
 	p.forgetAcceptance()
 	if meta.IsStatusConditionTrue(s.Conditions, ConditionStopping) {
 		// Otherwise the next stop would be measured from this one and end at once.
@@ -148,7 +149,7 @@ func (p *planner) restoreFailure(because string) {
 		return
 	}
 	if s, a := p.status, p.currentAttempt(); a != nil {
-		s.Reason, s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal = a.Reason, a.StartedAt, a.FinishedAt, a.ExitCode, a.Signal
+		s.Reason, s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal = a.Reason, taskstate.LastRunStart(a), a.FinishedAt, a.ExitCode, a.Signal
 	}
 }
 

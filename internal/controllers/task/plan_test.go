@@ -163,6 +163,11 @@ func restarts(attempts, used int32, delay time.Duration) func(*Input) {
 		}
 	}
 }
+
+// restartDue is a Task whose restart is due now.
+func restartDue(attempts, used int32) func(*Input) {
+	return func(w *Input) { restarts(attempts, used, 0)(w); retry(0)(w) }
+}
 func restartsOn(robot string) func(*Input) {
 	return func(w *Input) { w.Task.Status.Restarts.Robot = robot }
 }
@@ -358,7 +363,9 @@ func TestPlan(t *testing.T) {
 		{name: "it stays failed when its job has", in: newInput(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
 		{name: "a task that failed elsewhere stays failed", in: newInput(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
 
-		{name: "a task with restarts left runs again on its robot", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0)), wantState: dispatching},
+		{name: "a task with restarts left runs again on its robot", in: newInput(exited, reason(wire.ReasonExited), restartDue(2, 0)), wantState: dispatching},
+		{name: "a second after its end at the least", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0)),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Second},
 		{name: "a restart waits for its delay", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
 		{name: "a delayed restart is not delayed again", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
@@ -366,8 +373,8 @@ func TestPlan(t *testing.T) {
 		{name: "a restart happens after its delay", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
 		{name: "after its last restart the task is rescheduled", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "restarts on another robot do not count", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
-		{name: "a new interval has new restarts", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
+		{name: "restarts on another robot do not count", in: newInput(exited, reason(wire.ReasonExited), restartDue(2, 2), restartsOn("r9")), wantState: dispatching},
+		{name: "a new interval has new restarts", in: newInput(exited, reason(wire.ReasonExited), restartDue(2, 2), interval(time.Minute, time.Minute)), wantState: dispatching},
 		{name: "mode delay waits for the next interval", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, 20*time.Second), modeDelay),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 40 * time.Second},
 		{name: "mode delay without an interval never runs out", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, time.Minute), modeDelay, capable),
@@ -377,12 +384,12 @@ func TestPlan(t *testing.T) {
 		{name: "and is then restarted", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable, retry(0)), wantState: dispatching},
 		{name: "mode delay without any attempts restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(0, 0, 0), modeDelay, capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "a restart waits for a robot that is disconnected for a moment", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
+		{name: "a restart waits for a robot that is disconnected for a moment", in: newInput(exited, reason(wire.ReasonExited), restartDue(2, 0), phase(lifecycle.RobotUnknown))},
 		{name: "a task is not restarted on a lost robot", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "a job that pauses restarts no tasks", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "a restart waits for a lost robot if no other can run the task", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
+		{name: "a restart waits for a lost robot if no other can run the task", in: newInput(exited, reason(wire.ReasonExited), restartDue(2, 0), phase(lifecycle.RobotOffline))},
 
 		{name: "a service without a policy of its own is restarted after the default delay", in: newInput(exited, reason(wire.ReasonExited), ofType("service")),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
@@ -391,7 +398,7 @@ func TestPlan(t *testing.T) {
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "later it has its restarts again", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
-		{name: "a service with a policy of its own follows it", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
+		{name: "a service with a policy of its own follows it", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), restartDue(5, 4)), wantState: dispatching},
 		{name: "a service that failed on three robots in a row has failed", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a service that ran well for an hour has not", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),

@@ -83,7 +83,7 @@ func TestPlan_FollowsRobotThatDoesNotAnswer(t *testing.T) {
 func TestPlan_ForgetsAnswerWithAttempt(t *testing.T) {
 	for name, in := range map[string]Input{
 		"next attempt on another robot":     newInput(lifecycle.TaskPending, reserved, unanswered(time.Hour)),
-		"next attempt on the same robot":    newInput(lifecycle.TaskExited, restarts(1, 0, 0), unanswered(time.Hour)),
+		"next attempt on the same robot":    newInput(lifecycle.TaskExited, restartDue(1, 0), unanswered(time.Hour)),
 		"lost attempt restored":             newInput(lifecycle.TaskRunning, replaced("running", noon, noon), unanswered(time.Hour)),
 		"attempt that is given up":          newInput(lifecycle.TaskUnknown, lostBecause(v1alpha1.ReasonDispatchTimeout), unanswered(time.Hour), othersOnline(time.Hour)),
 		"robot lost before it had answered": newInput(lifecycle.TaskDispatching, phase(lifecycle.RobotOffline)),

@@ -25,7 +25,7 @@ func TestPlan_FollowsSharedRobot(t *testing.T) {
 		{"starts where it is shared", newInput(lifecycle.TaskPending, reserved, shared), lifecycle.TaskDispatching, "Dispatching to r1"},
 		{"does not start where it is no longer shared", newInput(lifecycle.TaskPending, reserved, notShared), "", ""},
 		{"goes on when it is no longer shared", newInput(lifecycle.TaskRunning, notShared), "", ""},
-		{"is restarted where it is shared", newInput(lifecycle.TaskExited, restarts(3, 0, 0), shared), lifecycle.TaskDispatching, "again"},
+		{"is restarted where it is shared", newInput(lifecycle.TaskExited, restartDue(3, 0), shared), lifecycle.TaskDispatching, "again"},
 		{"is not restarted when it is no longer shared, and its robot does not count as failed",
 			newInput(lifecycle.TaskExited, restarts(3, 0, 0), notShared), lifecycle.TaskPending, "Interrupted on r1: the robot is no longer shared with namespace ns"},
 		{"is lost with it as with any other", newInput(lifecycle.TaskRunning, notShared, phase(lifecycle.RobotOffline)), lifecycle.TaskUnknown, ""},

@@ -180,6 +180,7 @@ func (g *story) planTasks() (changed bool) {
 		t := g.tasks[n]
 		w := Input{Task: t, Job: g.job, MayExplain: false}
 		g.fillReplica(&w)
+		w.HasCapableRobot, _ = g.s.HasCapableRobot(w.Task, w.failedRobots())
 		w.ReservedRobot, w.Rejected = g.s.Assignment(key{Namespace: "ns", Name: n})
 		w.MayExplain = w.Rejected != nil && w.explainPlacement().isDue(g.now, t)
 		w.Robot = g.robots[w.robotName()]
