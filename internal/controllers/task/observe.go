@@ -328,16 +328,19 @@ func (c *Controller) tasksOfReplica(ctx context.Context, o client.Object) []reco
 	return c.listTasks(ctx, t.Namespace, client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()})
 }
 
-// taskPredicate admits changes of the state and restarts by the robot, which other tasks of the replica
-// may wait for.
+// taskPredicate admits changes that other tasks of the replica may wait for.
 func taskPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, after := e.ObjectOld.(*v1alpha1.Task), e.ObjectNew.(*v1alpha1.Task)
-			return before.Status.State != after.Status.State || taskstate.IsRunning(before) != taskstate.IsRunning(after)
+			return concernsReplica(e.ObjectOld.(*v1alpha1.Task), e.ObjectNew.(*v1alpha1.Task))
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})
+}
+
+// concernsReplica reports whether a change of a task is one of its state, or its robot restarts it.
+func concernsReplica(before, after *v1alpha1.Task) bool {
+	return before.Status.State != after.Status.State || taskstate.IsRunning(before) != taskstate.IsRunning(after)
 }
 
 // mayExplain limits the rate of writes that only explain.

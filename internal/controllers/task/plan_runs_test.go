@@ -191,6 +191,51 @@ func TestRunsLonger(t *testing.T) {
 	}
 }
 
+// attempts[].startedAt is the start of the first run. What follows from the length of a run must not use it.
+func TestPlan_ReadsStartOfLastRun(t *testing.T) {
+	last := metav1.NewMicroTime(noon.Add(-time.Minute))
+	runs := func(attempt int32) func(*Input) {
+		return func(w *Input) {
+			a := w.Task.Status.FindAttempt(attempt)
+			a.StartedAt, a.RunCount = &metav1.MicroTime{Time: noon.Add(-24 * time.Hour)}, 2
+			a.Runs = []v1alpha1.TaskRun{{Run: 1, StartedAt: a.StartedAt}, {Run: 2, StartedAt: &last}}
+		}
+	}
+	for name, in := range map[string]Input{
+		"restored lost attempt": newInput(lifecycle.TaskRunning, replaced("running", noon, noon), runs(1), pauses(1)),
+		"restored failure":      newInput(lifecycle.TaskPending, retriedAfterBlock, runs(2), inJob(lifecycle.JobFailed)),
+	} {
+		if got := Plan(noon, in).Status; got == nil || !got.StartedAt.Equal(&last) || got.PauseAttempt != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	w := newInput(lifecycle.TaskExited, timedOut, timeout(time.Second), runs(1))
+	if end, known := w.attemptEnd(&w.Task.Status.Attempts[0]); !known || !end.Equal(last.Add(time.Second)) {
+		t.Errorf("timed out: the end is %s (%t)", end, known)
+	}
+}
+
+// The tasks behind a daemon wait until it runs, as they do while the manager restarts it.
+func TestPlan_DaemonBetweenRunsIsNotReady(t *testing.T) {
+	w := newInput(lifecycle.TaskPending, reserved)
+	w.Group = inStages("side+", "run")
+	side := newInput(lifecycle.TaskRunning, inRun(1)).Task
+	side.Spec.TaskDefinition = w.Group.Spec.InitTasks[0]
+	between := side.DeepCopy()
+	between.Status.Attempts[0].NextRunAt = &metav1.MicroTime{Time: noon}
+	for _, c := range []struct {
+		side *v1alpha1.Task
+		want bool
+	}{{side, true}, {between, false}} {
+		if w.Siblings = []v1alpha1.Task{*c.side}; w.isInitTaskReady(&w.Group.Spec.InitTasks[0]) != c.want {
+			t.Errorf("with next run at %v: ready is %t", c.side.Status.Attempts[0].NextRunAt, !c.want)
+		}
+	}
+	if !concernsReplica(side, between) || concernsReplica(side, side) {
+		t.Error("the tasks behind it do not learn of its restart, or are planned without one")
+	}
+}
+
 // A run that starts at the time of the one before, by a robot's clock that was set, has the whole timeout.
 func TestContacts_CountEachRun(t *testing.T) {
 	var uptime time.Duration
