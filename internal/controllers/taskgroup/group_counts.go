@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 	"k8s4r.io/k8s4r/internal/protocol/indexset"
 )
 
@@ -57,7 +58,8 @@ type taskRecord struct {
 	attempt      int32
 	evict        int32     // last attempt that was evicted, or 0
 	lostAttempt  int32     // attempt that may be restored, or 0
-	since        time.Time // when the attempt was first seen running; zero if it does not run
+	run          int64     // of the attempt, or 0 if its agent numbers none
+	since        time.Time // when the run was first seen; zero if none runs
 	version      uint64
 	deleting     bool // it is being deleted and follows no requeue
 
@@ -197,8 +199,8 @@ func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
 	delete(m.createdUnbound, t.Name)
 	delete(m.createdIndexes, t.Name)
 	switch {
-	case c.state != lifecycle.TaskRunning:
-	case old.attempt == c.attempt && !old.since.IsZero():
+	case !taskstate.IsRunning(t):
+	case old.attempt == c.attempt && old.run == c.run && !old.since.IsZero():
 		c.since = old.since
 	default:
 		c.since = now
@@ -231,6 +233,7 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		failedRobots: t.Status.FailedRobots,
 		revision:     revision.TaskRevision(t),
 		attempt:      t.Status.Attempt,
+		run:          taskstate.CurrentRun(t),
 		evict:        t.Spec.EvictAttempt,
 		lostAttempt:  t.Status.LostAttempt,
 		version:      version,

@@ -114,7 +114,8 @@ type Member struct {
 	LostAttempt int32
 	// Outdated is true if the Task has an older definition.
 	Outdated bool
-	// Since is when the attempt was first seen running. Zero if it does not run.
+	// Since is when its current run was first seen. Zero if none runs, also if the robot is about to start
+	// the next one.
 	Since time.Time
 }
 

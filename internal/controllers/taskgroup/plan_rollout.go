@@ -160,12 +160,15 @@ func (p *plan) isReachable(replica []Member) bool {
 	return !p.isSystem() || fit.Online && fit.Schedulable
 }
 
-// isHealthy reports whether a member has completed or has run for minHealthyTime.
+// isHealthy reports whether a member has completed, or its current run has lasted for minHealthyTime.
 func (p *plan) isHealthy(m Member) bool {
 	switch m.State {
 	case lifecycle.TaskCompleted, lifecycle.TaskCanceled:
 		return true
 	case lifecycle.TaskRunning:
+		if m.Since.IsZero() {
+			return false
+		}
 		at := m.Since.Add(p.minHealthyTime())
 		if p.now.Before(at) {
 			p.requeueAt(at)

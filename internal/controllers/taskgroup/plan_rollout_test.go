@@ -29,7 +29,8 @@ func member(index int, state lifecycle.TaskState, changes ...func(*Member)) Memb
 func outdated(m *Member)       { m.Outdated = true }
 func evictedEarlier(m *Member) { m.Evict = 1 }                // for a definition that it has now, or had
 func evictedNow(m *Member)     { m.Evict = m.Attempt }        // to leave now
-func justStarted(m *Member)    { m.Since = noon }             // it has just begun to run
+func justStarted(m *Member)    { m.Since = noon }             // its run has just begun
+func betweenRuns(m *Member)    { m.Since = time.Time{} }      // its robot is about to start the next run
 func otherTask(m *Member)      { m.Name = "other " + m.Name } // another task of its replica
 
 // rolloutUnfinished is a group whose rollout had not ended when it was changed again.
@@ -69,6 +70,7 @@ func TestPlan_Rollout(t *testing.T) {
 		{name: "an evicted task is updated, and the others stay", in: in(member(0, pending, outdated, evictedNow), member(1, running, outdated)), wantRevise: "a"},
 		{name: "while it waits for a robot, the others stay", in: in(member(0, pending, evictedEarlier), member(1, running, outdated))},
 		{name: "and until it has run for minHealthyTime", in: in(member(0, running, evictedEarlier, justStarted), member(1, running, outdated)), wantWake: minHealthyTime},
+		{name: "and while its robot restarts it", in: in(member(0, running, evictedEarlier, betweenRuns), member(1, running, outdated))},
 		{name: "then the next one is evicted", in: in(member(0, running, evictedEarlier), member(1, running, outdated)), wantEvict: "b"},
 		{name: "also when it has completed", in: in(member(0, lifecycle.TaskCompleted, evictedEarlier), member(1, running, outdated)), wantEvict: "b"},
 		{name: "but not when it has failed for good", in: in(member(0, lifecycle.TaskFailed, evictedEarlier), member(1, running, outdated))},
@@ -173,5 +175,41 @@ func TestPlan_ServiceIgnoresWindow(t *testing.T) {
 	}
 	if !slices.Equal(states, []string{"running", "running"}) {
 		t.Errorf("states of a service whose tasks have ended: %v", states)
+	}
+}
+
+// A replica is healthy since the start of its current run, not since that of its attempt.
+func TestRecordTask_CountsSinceCurrentRun(t *testing.T) {
+	counts := newGroupCounts()
+	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
+	for i, c := range []struct {
+		name    string
+		attempt int32
+		state   lifecycle.TaskState
+		run     int64
+		waits   bool
+		want    int // the step since which it runs; -1: it does not
+	}{
+		{"dispatched", 1, lifecycle.TaskDispatching, 0, false, -1},
+		{"the first run starts", 1, lifecycle.TaskRunning, 1, false, 1},
+		{"it goes on", 1, lifecycle.TaskRunning, 1, false, 1},
+		{"it ends", 1, lifecycle.TaskRunning, 1, true, -1},
+		{"the second run starts", 1, lifecycle.TaskRunning, 2, false, 4},
+		{"it goes on", 1, lifecycle.TaskRunning, 2, false, 4},
+		{"the third run starts, whose wait was not seen", 1, lifecycle.TaskRunning, 3, false, 6},
+		{"another attempt starts", 2, lifecycle.TaskRunning, 3, false, 7},
+	} {
+		a := v1alpha1.TaskAttempt{Attempt: c.attempt, RunCount: c.run}
+		if c.waits {
+			a.NextRunAt = &metav1.MicroTime{Time: noon}
+		}
+		task.Status = v1alpha1.TaskStatus{State: string(c.state), Attempt: c.attempt, Attempts: []v1alpha1.TaskAttempt{a}}
+		counts.withGroup("g", func(m *groupTasks) {
+			m.recordTask(noon.Add(time.Duration(i)*time.Minute), task)
+			since := m.records["a"].since
+			if want := noon.Add(time.Duration(c.want) * time.Minute); since.IsZero() != (c.want < 0) || c.want >= 0 && !since.Equal(want) {
+				t.Errorf("%s: runs since %s", c.name, since)
+			}
+		})
 	}
 }
