@@ -11,7 +11,7 @@ type Explanation struct {
 	// State of the object, as in its status. Never empty.
 	State string `json:"state"`
 	// IsWaiting is set if the object waits for something before it can continue. It is false for
-	// objects that run or have ended.
+	// objects whose process runs or that have ended.
 	IsWaiting bool `json:"waiting"`
 	// Summary is the most important fact, as the end of a sentence. It is empty if State contains
 	// everything.
@@ -38,6 +38,7 @@ type Fact struct {
 const (
 	Placement   = "placement"
 	NextAttempt = "next attempt"
+	NextRun     = "next run"
 )
 
 // Waiting describes tasks that wait for the same reason.

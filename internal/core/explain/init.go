@@ -6,6 +6,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // initTask runs before another task of its replica.
@@ -52,11 +53,13 @@ func initTasksBefore(name string, defs []robotv1.TaskDefinition, replica []*robo
 // isReady reports whether the next task may start: the init task has completed, or it is a daemon
 // and is running.
 func (i *initTask) isReady() bool {
-	want := lifecycle.TaskCompleted
-	if i.daemon {
-		want = lifecycle.TaskRunning
+	switch {
+	case i.task == nil:
+		return false
+	case i.daemon:
+		return taskstate.IsRunning(i.task)
 	}
-	return i.task != nil && i.task.Status.State == string(want)
+	return i.task.Status.State == string(lifecycle.TaskCompleted)
 }
 
 // stateText returns a text such as "running on robot-1".

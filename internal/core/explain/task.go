@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // Source reads the objects around a task. With ErrHidden their facts are omitted; any other error
@@ -95,6 +96,9 @@ func (v *view) explain() *Explanation {
 	if text := v.nextRetryText(); text != "" {
 		a.addTimeFact(NextAttempt, text, s.RetryAt.Time)
 	}
+	if at := taskstate.NextRunAt(v.task); at != nil {
+		a.addTimeFact(NextRun, v.timeText(at.Time), at.Time)
+	}
 	a.addFact("failed robots", strings.Join(s.FailedRobots, ", "))
 	a.Rejections = listRejections(v.rejectionData())
 	return a
@@ -125,6 +129,8 @@ func (v *view) summary() string {
 		return "its job does not let it start"
 	case v.mayRetry() && v.nextRetryText() != "":
 		return "it waits for its next attempt"
+	case taskstate.NextRunAt(v.task) != nil:
+		return "its last run has ended, and its robot starts it again"
 	case v.firstAwaited() != nil:
 		return fmt.Sprintf("it waits for init task %s, which is %s", v.firstAwaited().name, v.firstAwaited().stateText())
 	case v.taskState().IsTerminal():
@@ -139,7 +145,7 @@ func (v *view) summary() string {
 
 // isWaiting reports whether something must happen before the task continues.
 func (v *view) isWaiting() bool {
-	return !v.taskState().IsTerminal() && (v.taskState() != lifecycle.TaskRunning || v.isStopping())
+	return !v.taskState().IsTerminal() && (!taskstate.IsRunning(v.task) || v.isStopping())
 }
 
 // isStopping reports whether the task's robot was requested to stop it.
@@ -288,7 +294,13 @@ func (v *view) nextRetryText() string {
 	if at == nil || !at.After(v.now) || !v.mayRetry() {
 		return ""
 	}
-	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(at.Sub(v.now)), at.UTC().Format(time.RFC3339))
+	return v.timeText(at.Time)
+}
+
+// timeText returns a time from now on, such as "in 5s, at 2026-01-01T12:00:05Z". One that has passed, as
+// that of a robot's clock may have, is due now.
+func (v *view) timeText(at time.Time) string {
+	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(max(0, at.Sub(v.now))), at.UTC().Format(time.RFC3339))
 }
 
 // UnplacedCondition returns the condition with the reason that a task has no robot, or nil.

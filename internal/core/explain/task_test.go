@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -98,6 +99,19 @@ func (a around) Replica(context.Context, *robotv1.Task) ([]*robotv1.Task, error)
 		return nil, explain.ErrHidden
 	}
 	return a.replica, nil
+}
+
+// aroundDaemon has a running job, whose init task is a daemon.
+type aroundDaemon struct{ around }
+
+func (aroundDaemon) Job(context.Context, string, string) (*robotv1.Job, error) {
+	return job("running", ""), nil
+}
+
+func (aroundDaemon) Group(context.Context, string, string) (*robotv1.TaskGroup, error) {
+	g := initGroup()
+	g.Spec.InitTasks[0].Daemon = true
+	return g, nil
 }
 
 func fact(a *explain.Explanation, name string) string {
@@ -202,6 +216,33 @@ func TestExplainTask_NextAttemptHasATime(t *testing.T) {
 	for _, f := range a.Facts {
 		if (f.Name == explain.NextAttempt) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestExplainTask_ShowsNextRun(t *testing.T) {
+	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
+	nextRun := func(t *robotv1.Task) { t.Status.Reason, t.Status.Attempts[0].NextRunAt = wire.ReasonRestarting, &at }
+	side := task("fetch", ofGroup, in("running"), onRobot("r1"), nextRun)
+	for _, row := range []struct {
+		name        string
+		in          *robotv1.Task
+		now         time.Time
+		wantWaiting bool
+		wantSummary string
+		wantNextRun string
+	}{
+		{"it waits for its next run", task("main", in("running"), onRobot("r1"), nextRun), noon, true,
+			"its last run has ended, and its robot starts it again", "in 90s, at 2026-01-01T12:01:30Z"},
+		{"the clock of its robot is behind", task("main", in("running"), onRobot("r1"), nextRun), noon.Add(time.Hour), true,
+			"its last run has ended, and its robot starts it again", "in 0s, at 2026-01-01T12:01:30Z"},
+		{"its robot is lost meanwhile", task("main", in("unknown"), onRobot("r1"), nextRun), noon, true, "its robot is disconnected", ""},
+		{"it runs", task("main", in("running"), onRobot("r1")), noon, false, "its robot runs it", ""},
+		{"the daemon before it waits for its next run", task("main", ofGroup), noon, true, "it waits for init task fetch, which is running on r1 (Restarting)", ""},
+	} {
+		a, err := explain.ExplainTask(t.Context(), aroundDaemon{around{replica: []*robotv1.Task{side}}}, row.in, row.now)
+		if err != nil || a.IsWaiting != row.wantWaiting || a.Summary != row.wantSummary || fact(a, explain.NextRun) != row.wantNextRun {
+			t.Errorf("%s: %+v, %v", row.name, a, err)
 		}
 	}
 }
