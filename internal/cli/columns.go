@@ -15,6 +15,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/array"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // columns are the columns of a kind after the name.
@@ -87,7 +88,7 @@ func groupCells(o client.Object, now time.Time) (cells, wide []string) {
 func taskCells(o client.Object, now time.Time) (cells, wide []string) {
 	t := o.(*robotv1.Task)
 	s := t.Status
-	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(s.RestartCount), ageText(t, now)},
+	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(taskstate.CountRestarts(&s)), ageText(t, now)},
 		[]string{formatCount(s.Attempt), orDash(s.Reason), indexesText(t)}
 }
 

@@ -40,7 +40,8 @@ func wholeField() []client.Object {
 		}),
 		task("demo", "inspect", 1, func(t *robotv1.Task) {
 			t.Spec.TargetRobot = "robot-2"
-			t.Status = robotv1.TaskStatus{State: "running", Attempt: 2, RestartCount: 1, Message: "Started on robot-2"}
+			t.Status = robotv1.TaskStatus{State: "running", Attempt: 2, RestartCount: 1, Message: "Started on robot-2",
+				Attempts: []robotv1.TaskAttempt{{Attempt: 2, Robot: "robot-2", RunCount: 3}}}
 		}),
 		task("demo", "inspect", 2, func(t *robotv1.Task) {
 			t.Spec.TargetRobot = "robot-2"
