@@ -71,7 +71,7 @@ func (p Policy) Next(c Count, ended time.Time, hasContact bool) Decision {
 	}
 }
 
-// currentCount returns the count of the interval of an end. An interval that has passed begins anew
+// currentCount returns the count of the interval of an end. An interval that has passed starts again
 // with this end. One that begins later than the end, because a clock was set back, begins with it.
 func (p Policy) currentCount(c Count, ended time.Time) Count {
 	switch {
