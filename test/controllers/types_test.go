@@ -13,6 +13,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -20,6 +21,7 @@ func TestJob_ServiceAndSystemTypes(t *testing.T) {
 	t.Parallel()
 	runCases(t, "types", share(t, fleetServer, fleetConfig).namespace, []testCase[*space]{
 		{"a service whose task ends runs it again, and is not completed", keepsAService},
+		{"a service that its robot restarts itself goes to another robot when that has given up", leavesRestartsToItsRobot},
 		{"a system job without a robot waits, and can be canceled", waitsForRobots},
 		{"a system job runs on every matching robot, including those that register later", coversRobots},
 		{"a system task stays on its robot through a drain and a loss", staysWithItsRobot},
@@ -108,6 +110,52 @@ func keepsAService(s *space) {
 	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.stopsWhenAsked()
 	s.awaitJob("j", lifecycle.JobCanceled)
+}
+
+func leavesRestartsToItsRobot(s *space) {
+	s.robots("runs-a", "runs-b")
+	g := group("g", 1, "t")
+	g.ReschedulePolicy = &v1alpha1.ReschedulePolicy{Unlimited: true}
+	s.jobOf(v1alpha1.JobTypeService, "j", nil, g)
+	first := s.awaitTask("j-g-0-t", lifecycle.TaskDispatching).Spec.TargetRobot
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	s.reportRuns("j-g-0-t", 2)
+	s.reportRuns("j-g-0-t", 3)
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
+	s.awaitPauseAttempt("j-g-0-t", 1)
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredRunning)))
+	s.awaitPauseAttempt("j-g-0-t", 0)
+	s.reportEnd("j-g-0-t", "Exited")
+	t := s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	if t.Status.Attempt != 2 || t.Spec.TargetRobot == first || !slices.Equal(t.Status.FailedRobots, []string{first}) {
+		s.Errorf("attempt %d on %s, failed on %v", t.Status.Attempt, t.Spec.TargetRobot, t.Status.FailedRobots)
+	}
+	if t.Status.RestartCount != 3 || t.Status.Restarts != nil {
+		s.Errorf("%d restarts, of which the manager made %+v", t.Status.RestartCount, t.Status.Restarts)
+	}
+}
+
+// reportRuns reports that a run of the current attempt has ended and that its robot is about to start the
+// next one, as the server does.
+func (s *space) reportRuns(name string, runs int64) {
+	s.Helper()
+	testkit.EventuallyNoError(s, waitTimeout, "the report of runs", func() error {
+		var t v1alpha1.Task
+		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
+			return err
+		}
+		now := metav1.NowMicro()
+		next := metav1.NewMicroTime(now.Add(time.Hour))
+		a := t.Status.FindAttempt(t.Status.Attempt)
+		a.RunCount, a.NextRunAt, t.Status.Reason = runs, &next, wire.ReasonRestarting
+		a.Runs = append(a.Runs, v1alpha1.TaskRun{Run: runs, StartedAt: &now, FinishedAt: &now, Reason: wire.ReasonExited})
+		return s.Status().Update(s.Context(), &t)
+	})
+}
+
+func (s *space) awaitPauseAttempt(name string, want int32) {
+	s.Helper()
+	testkit.Eventually(s, waitTimeout, fmt.Sprintf("pauseAttempt is %d", want), func() bool { return s.task(name).Status.PauseAttempt == want })
 }
 
 func keepsALargeService(s *space) {
