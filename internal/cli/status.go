@@ -16,6 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 const (
@@ -31,9 +32,9 @@ func statusCommand(d *deps) *cobra.Command {
 		Use:   "status",
 		Short: "Display a summary of the cluster and its problems",
 		Long: `Displays the API server, robots by phase, and jobs and tasks by state. Problems
-are listed below: disconnected robots, and tasks that have been pending for more
-than a minute, with the reason. It covers all namespaces, or the one that is
-given with --namespace.`,
+are listed below: disconnected robots, tasks that have been pending for more
+than a minute, with the reason, and tasks whose robot is about to restart them.
+It covers all namespaces, or the one that is given with --namespace.`,
 		Example: "  " + d.program + " status",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -194,6 +195,9 @@ func prefixColon(message string) string {
 func (o overview) taskProblems(now time.Time) []string {
 	var out []string
 	for _, t := range o.tasks {
+		if next := taskstate.NextRunAt(t); next != nil && !t.Status.IsStopRequested() {
+			out = append(out, fmt.Sprintf("task %s/%s restarts at %s (run %d)%s", t.Namespace, t.Name, timeText(next), taskstate.CurrentRun(t)+1, prefixColon(lastRunText(t))))
+		}
 		waits := now.Sub(waitingSince(t))
 		if lifecycle.TaskState(t.Status.State).IsPlaceable() && waits > longPending {
 			out = append(out, fmt.Sprintf("task %s/%s has been waiting for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), prefixColon(explain.NoRobotText(t))))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,8 +32,9 @@ func whyCommand(d *deps) *cobra.Command {
 		Short: "Explain why a task waits or how it ended",
 		Long: `Explains what a task waits for: its Job, the time of its next attempt, an init task of
 its replica, or a robot, with the checks that rejected robots. If the task was on a
-robot, it lists all attempts and how they ended. A unique prefix of the name is
-accepted. With --index it explains an index of an array of the Job.`,
+robot, it lists all attempts, the last 10 runs of each, and how they ended. A unique
+prefix of the name is accepted. With --index it explains an index of an array of the
+Job.`,
 		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml\n  " + d.program + " why --job demo --index 17",
 		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
@@ -122,6 +124,9 @@ func writeWhy(out io.Writer, t *robotv1.Task, a *explain.Explanation) {
 		fmt.Fprintln(out)
 		attemptTable(t).writeTo(out)
 	}
+	for i := range t.Status.Attempts {
+		writeRuns(out, &t.Status.Attempts[i])
+	}
 }
 
 // whySource reads objects with the permissions of the user.
@@ -170,10 +175,19 @@ func attemptState(a robotv1.TaskAttempt) string {
 	return orDash(a.State)
 }
 
+// attemptTable lists the attempts of a task. It has the column RUNS if its robot has restarted one.
 func attemptTable(t *robotv1.Task) *table {
 	all := &table{header: []string{"ATTEMPT", "ROBOT", "STATE", "EXIT", "REASON"}}
+	showsRuns := slices.ContainsFunc(t.Status.Attempts, func(a robotv1.TaskAttempt) bool { return a.RunCount > 1 })
+	if showsRuns {
+		all.header = slices.Insert(all.header, 4, "RUNS")
+	}
 	for _, a := range t.Status.Attempts {
-		all.addRow(formatCount(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
+		cells := []string{formatCount(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason)}
+		if showsRuns {
+			cells = slices.Insert(cells, 4, runCountText(a.RunCount))
+		}
+		all.addRow(cells...)
 	}
 	return all
 }

@@ -7,9 +7,10 @@ var holdTexts = map[string]string{
 	taskstate.ReasonAwaitingJournals: "it waits until the connected robots have reported what they ran since the restored backup",
 }
 
-// holdText returns why the task waits together with all others. It is empty if it does not.
+// holdText returns why the task waits together with all others. It is empty if it does not. A robot
+// starts its tasks again also meanwhile.
 func (v *view) holdText() string {
-	if v.hold == "" || !v.isWaiting() {
+	if v.hold == "" || !v.isWaiting() || v.awaitsRun() {
 		return ""
 	}
 	if text := holdTexts[v.hold]; text != "" {

@@ -26,6 +26,13 @@ func TestExplainJob(t *testing.T) {
 			t.Status.State, t.Status.RetryAt = "soft-failed", &at
 		}
 	}
+	awaitsRun := func(after time.Duration) func(*robotv1.Task) {
+		return func(t *robotv1.Task) {
+			in("running")(t)
+			onRobot("r1")(t)
+			t.Status.Attempts[0].NextRunAt = new(metav1.NewMicroTime(noon.Add(after)))
+		}
+	}
 	index := func(i int) func(*robotv1.Task) {
 		return func(t *robotv1.Task) {
 			t.Spec.TaskGroupName, t.Labels[robotv1.LabelTaskIndex] = "demo-g", fmt.Sprint(i)
@@ -50,6 +57,8 @@ func TestExplainJob(t *testing.T) {
 			}},
 		{"next attempts at different times are one reason", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", retry(time.Second)), task("b", retry(time.Minute))}}, true, "2 of its tasks wait",
 			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for its next attempt"}}},
+		{"next runs at different times are one reason", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", awaitsRun(time.Second)), task("b", awaitsRun(time.Minute)), task("c", in("running"))}}, true, "2 of its tasks wait",
+			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "its last run has ended, and its robot starts it again"}}},
 		{"init tasks on different robots are one reason", job("running", ""), &explain.Parts{Groups: []*robotv1.TaskGroup{initGroup()}, Tasks: []*robotv1.Task{
 			task("fetch-0", index(0), in("running"), onRobot("robot-1")), task("main-0", index(0)),
 			task("fetch-1", index(1), in("running"), onRobot("robot-2")), task("main-1", index(1)),

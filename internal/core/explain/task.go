@@ -96,8 +96,9 @@ func (v *view) explain() *Explanation {
 	if text := v.nextRetryText(); text != "" {
 		a.addTimeFact(NextAttempt, text, s.RetryAt.Time)
 	}
-	if at := taskstate.NextRunAt(v.task); at != nil {
-		a.addTimeFact(NextRun, v.timeText(at.Time), at.Time)
+	if v.awaitsRun() {
+		at := taskstate.NextRunAt(v.task).Time
+		a.addTimeFact(NextRun, fmt.Sprintf("%s (run %d)", v.timeText(at), taskstate.CurrentRun(v.task)+1), at)
 	}
 	a.addFact("failed robots", strings.Join(s.FailedRobots, ", "))
 	a.Rejections = listRejections(v.rejectionData())
@@ -129,7 +130,7 @@ func (v *view) summary() string {
 		return "its job does not let it start"
 	case v.mayRetry() && v.nextRetryText() != "":
 		return "it waits for its next attempt"
-	case taskstate.NextRunAt(v.task) != nil:
+	case v.awaitsRun():
 		return "its last run has ended, and its robot starts it again"
 	case v.firstAwaited() != nil:
 		return fmt.Sprintf("it waits for init task %s, which is %s", v.firstAwaited().name, v.firstAwaited().stateText())
@@ -147,6 +148,9 @@ func (v *view) summary() string {
 func (v *view) isWaiting() bool {
 	return !v.taskState().IsTerminal() && (!taskstate.IsRunning(v.task) || v.isStopping())
 }
+
+// awaitsRun reports whether the robot is about to start the task again by itself.
+func (v *view) awaitsRun() bool { return taskstate.NextRunAt(v.task) != nil && !v.isStopping() }
 
 // isStopping reports whether the task's robot was requested to stop it.
 func (v *view) isStopping() bool {

@@ -222,7 +222,10 @@ func TestExplainTask_NextAttemptHasATime(t *testing.T) {
 
 func TestExplainTask_ShowsNextRun(t *testing.T) {
 	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
-	nextRun := func(t *robotv1.Task) { t.Status.Reason, t.Status.Attempts[0].NextRunAt = wire.ReasonRestarting, &at }
+	nextRun := func(t *robotv1.Task) {
+		t.Status.Reason, t.Status.Attempts[0].RunCount, t.Status.Attempts[0].NextRunAt = wire.ReasonRestarting, 3, &at
+	}
+	stops := func(t *robotv1.Task) { t.Status.Reason = robotv1.ReasonStopping }
 	side := task("fetch", ofGroup, in("running"), onRobot("r1"), nextRun)
 	for _, row := range []struct {
 		name        string
@@ -233,9 +236,10 @@ func TestExplainTask_ShowsNextRun(t *testing.T) {
 		wantNextRun string
 	}{
 		{"it waits for its next run", task("main", in("running"), onRobot("r1"), nextRun), noon, true,
-			"its last run has ended, and its robot starts it again", "in 90s, at 2026-01-01T12:01:30Z"},
+			"its last run has ended, and its robot starts it again", "in 90s, at 2026-01-01T12:01:30Z (run 4)"},
 		{"the clock of its robot is behind", task("main", in("running"), onRobot("r1"), nextRun), noon.Add(time.Hour), true,
-			"its last run has ended, and its robot starts it again", "in 0s, at 2026-01-01T12:01:30Z"},
+			"its last run has ended, and its robot starts it again", "in 0s, at 2026-01-01T12:01:30Z (run 4)"},
+		{"it is stopped meanwhile", task("main", in("running"), onRobot("r1"), nextRun, stops), noon, true, "its robot is stopping it", ""},
 		{"its robot is lost meanwhile", task("main", in("unknown"), onRobot("r1"), nextRun), noon, true, "its robot is disconnected", ""},
 		{"it runs", task("main", in("running"), onRobot("r1")), noon, false, "its robot runs it", ""},
 		{"the daemon before it waits for its next run", task("main", ofGroup), noon, true, "it waits for init task fetch, which is running on r1 (Restarting)", ""},
@@ -244,6 +248,16 @@ func TestExplainTask_ShowsNextRun(t *testing.T) {
 		if err != nil || a.IsWaiting != row.wantWaiting || a.Summary != row.wantSummary || fact(a, explain.NextRun) != row.wantNextRun {
 			t.Errorf("%s: %+v, %v", row.name, a, err)
 		}
+	}
+}
+
+func TestExplainTask_RobotRestartsItDuringAHold(t *testing.T) {
+	restarts := task("main", in("running"), onRobot("r1"), func(t *robotv1.Task) {
+		t.Status.Attempts[0].NextRunAt = new(metav1.NewMicroTime(noon))
+	})
+	a, err := explain.ExplainTask(t.Context(), around{hold: taskstate.ReasonAwaitingJournals}, restarts, noon)
+	if err != nil || a.Summary != "its last run has ended, and its robot starts it again" || fact(a, "held") != "" {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 
