@@ -81,6 +81,7 @@ func TestArchive(t *testing.T) {
 		{"what is recorded twice is there once", onceOnly},
 		{"a change of phase is kept, with the one before", transitions},
 		{"attempts stay that the object has forgotten", attemptsStay},
+		{"the runs of an attempt are those of the last record", countsRuns},
 		{"what a robot says keeps nothing out", anyText},
 		{"one that cannot be recorded leaves none of its batch", allOrNothing},
 		{"what is deleted is marked, and a later record does not undo it", deleted},
@@ -136,7 +137,7 @@ func task(name string, changes ...func(*archive.Object)) archive.Object {
 		Robot: "r1", Phase: "completed", Reason: "Exited", Changed: noon.Add(time.Minute), Outcome: archive.Succeeded,
 		Created: noon.Add(-time.Minute), Started: noon, Finished: noon.Add(time.Minute), Labels: map[string]string{"job": "inspect-1", "taskindex": "0"},
 		Attempts: []archive.Attempt{{
-			Job: "inspect-1", Number: 1, Robot: "r1", State: "completed", Reason: "Exited", ExitCode: &code,
+			Job: "inspect-1", Number: 1, Robot: "r1", State: "completed", Reason: "Exited", ExitCode: &code, RunCount: 2,
 			Started: noon, Finished: noon.Add(time.Minute), Log: "/v1/namespaces/hall/tasks/" + name + "/logs?attempt=1",
 		}},
 		Manifest: json.RawMessage(`{"kind":"Task","metadata":{"name":"` + name + `"}}`),
@@ -269,6 +270,20 @@ func attemptsStay(s *suite) {
 	s.record(task("t1", version(20), attempt(2)))
 	got := s.get("uid-t1").Attempts
 	if len(got) != 2 || got[0].Number != 1 || !got[0].Failed || got[1].Number != 2 || got[1].Failed {
+		s.Errorf("%s", asJSON(s, got))
+	}
+}
+
+func countsRuns(s *suite) {
+	started := func(n int64) func(*archive.Object) { return func(o *archive.Object) { o.Attempts[0].RunCount = n } }
+	s.record(task("t1", version(10), runs(noon), started(1)))
+	s.record(task("t1", version(20), runs(noon), started(3_000_000_000)))
+	s.record(task("t1", version(15), runs(noon), started(2)))
+	ran, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1"})
+	if err != nil || len(ran.Items) != 1 || ran.Items[0].RunCount != 3_000_000_000 {
+		s.Errorf("on the robot: %s, %v", asJSON(s, ran.Items), err)
+	}
+	if got := s.get("uid-t1").Attempts; len(got) != 1 || got[0].RunCount != 3_000_000_000 {
 		s.Errorf("%s", asJSON(s, got))
 	}
 }

@@ -178,7 +178,7 @@ func taskStep(t *v1alpha1.Task) string {
 
 func ofAttempt(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) Attempt {
 	out := Attempt{
-		Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Reason: a.Reason, Signal: int64(a.Signal),
+		Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Reason: a.Reason, Signal: int64(a.Signal), RunCount: a.RunCount,
 		Started: microTime(a.StartedAt), Finished: microTime(a.FinishedAt),
 		Log: fmt.Sprintf("/v1/namespaces/%s/tasks/%s/logs?attempt=%d", url.PathEscape(t.Namespace), url.PathEscape(t.Name), a.Attempt),
 	}

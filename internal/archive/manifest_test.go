@@ -37,7 +37,7 @@ func TestNewObject(t *testing.T) {
 	task.Status = v1alpha1.TaskStatus{State: "failed", Reason: "Exited", StartedAt: &start, FinishedAt: &end, Attempt: 3, Attempts: []v1alpha1.TaskAttempt{
 		{Attempt: 1, Robot: "r1", State: "exited", Reason: "Exited", ExitCode: ptr.To(int32(3))},
 		{Attempt: 2, Robot: "r1", State: "failed", Reason: "AgentStopped"},
-		{Attempt: 3, Robot: "r2", State: "failed", Reason: "OOMKilled", Signal: 9, StartedAt: &start, FinishedAt: &end},
+		{Attempt: 3, Robot: "r2", State: "failed", Reason: "OOMKilled", Signal: 9, RunCount: 14, StartedAt: &start, FinishedAt: &end},
 	}}
 	generated := meta("k8s4r-run-x7")
 	generated.GenerateName = "k8s4r-run-"
@@ -54,7 +54,7 @@ func TestNewObject(t *testing.T) {
 			Attempts: []archive.Attempt{
 				{Job: "j", Number: 1, Robot: "r1", State: "exited", Reason: "Exited", Failed: true, ExitCode: ptr.To(int64(3)), Log: "/v1/namespaces/hall/tasks/j-g-0-shoot/logs?attempt=1"},
 				{Job: "j", Number: 2, Robot: "r1", State: "failed", Reason: "AgentStopped", Log: "/v1/namespaces/hall/tasks/j-g-0-shoot/logs?attempt=2"},
-				{Job: "j", Number: 3, Robot: "r2", State: "failed", Reason: "OOMKilled", Failed: true, Signal: 9, Started: start.Time, Finished: end.Time, Log: "/v1/namespaces/hall/tasks/j-g-0-shoot/logs?attempt=3"},
+				{Job: "j", Number: 3, Robot: "r2", State: "failed", Reason: "OOMKilled", Failed: true, Signal: 9, RunCount: 14, Started: start.Time, Finished: end.Time, Log: "/v1/namespaces/hall/tasks/j-g-0-shoot/logs?attempt=3"},
 			},
 		}, "Task"},
 		{"a job of a flow", func() (archive.Object, error) { return archive.NewObject(robotJob, nil) }, archive.Object{

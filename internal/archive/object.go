@@ -72,7 +72,7 @@ type Object struct {
 	Manifest json.RawMessage
 }
 
-// Attempt is one run of a task, or the try of one.
+// Attempt is one placement of a task on a robot, with all runs of its process there.
 type Attempt struct {
 	// TaskUID, Namespace, Task, Job, Template and Step identify the task. Record fills in all but
 	// Job.
@@ -93,7 +93,9 @@ type Attempt struct {
 	ExitCode *int64
 	// Signal that ended the process. Zero: none.
 	Signal int64
-	// Started and Finished are by the robot's clock.
+	// RunCount is how often the robot started the process. Zero: its agent does not restart tasks.
+	RunCount int64
+	// Started and Finished are by the robot's clock: the start of the first run and the end of the last.
 	Started, Finished time.Time
 	// Log is the path of the attempt's output in the log API, while the server keeps it.
 	Log string

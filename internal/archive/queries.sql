@@ -26,12 +26,12 @@ INSERT INTO labels (uid, name, value) VALUES ($1, $2, $3);
 
 -- name: PutAttempt :exec
 -- The number of an attempt is never reused, so each attempt has one row.
-INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid, run_count)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (task_uid, attempt) DO UPDATE SET
     namespace_uid = CASE WHEN attempts.namespace_uid = '' THEN excluded.namespace_uid ELSE attempts.namespace_uid END,
     robot = excluded.robot, state = excluded.state, reason = excluded.reason, failed = excluded.failed, exit_code = excluded.exit_code,
-    signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at;
+    signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at, run_count = excluded.run_count;
 
 -- name: PutTransition :exec
 INSERT INTO transitions (uid, version, at, from_phase, to_phase, reason) VALUES ($1, $2, $3, $4, $5, $6)

@@ -251,7 +251,7 @@ func (s *Store) ListRobotAttempts(ctx context.Context, h RobotHistory) (Page[Att
 	}
 	n := pageLimit(h.Limit)
 	all, err := queryRows(ctx, s, "list attempts of a robot", `SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed,
-	exit_code, signal, started_at, finished_at, log FROM attempts`+w.String()+
+	exit_code, signal, run_count, started_at, finished_at, log FROM attempts`+w.String()+
 		` ORDER BY started_at DESC, task_uid DESC, attempt DESC LIMIT `+w.addArg(n+1), w.args, scanAttempt)
 	return newPage(all, n, func(a *Attempt) string { return encodeCursor(a.Started.UnixMicro(), a.TaskUID, a.Number) }), err
 }
@@ -315,14 +315,14 @@ func scanColumns(rows *sql.Rows, more ...any) (Object, error) {
 func scanAttempt(rows *sql.Rows) (Attempt, error) {
 	var a sqldb.Attempt
 	err := rows.Scan(&a.TaskUid, &a.Attempt, &a.Namespace, &a.Task, &a.Job, &a.Template, &a.Step, &a.Robot, &a.State, &a.Reason, &a.Failed,
-		&a.ExitCode, &a.Signal, &a.StartedAt, &a.FinishedAt, &a.Log)
+		&a.ExitCode, &a.Signal, &a.RunCount, &a.StartedAt, &a.FinishedAt, &a.Log)
 	return attemptOf(&a), err
 }
 
 func attemptOf(a *sqldb.Attempt) Attempt {
 	out := Attempt{
 		TaskUID: a.TaskUid, Namespace: a.Namespace, Task: a.Task, Job: a.Job, Template: a.Template, Step: a.Step, Number: a.Attempt,
-		Robot: a.Robot, State: a.State, Reason: a.Reason, Failed: a.Failed == 1, Signal: a.Signal,
+		Robot: a.Robot, State: a.State, Reason: a.Reason, Failed: a.Failed == 1, Signal: a.Signal, RunCount: a.RunCount,
 		Started: timeOf(a.StartedAt), Finished: timeOf(a.FinishedAt), Log: a.Log,
 	}
 	if a.ExitCode.Valid {

@@ -98,7 +98,7 @@ func putLabels(ctx context.Context, q *sqldb.Queries, o *Object) error {
 func attemptRow(o *Object, a *Attempt) sqldb.PutAttemptParams {
 	row := sqldb.PutAttemptParams{
 		TaskUid: o.UID, Attempt: a.Number, Namespace: o.Namespace, Task: o.Name, Job: a.Job, Template: o.Template, Step: o.Step,
-		Robot: a.Robot, State: a.State, Reason: validText(a.Reason), Signal: a.Signal, StartedAt: nullMicros(a.Started), FinishedAt: nullMicros(a.Finished), Log: a.Log, NamespaceUid: o.NamespaceUID,
+		Robot: a.Robot, State: a.State, Reason: validText(a.Reason), Signal: a.Signal, RunCount: a.RunCount, StartedAt: nullMicros(a.Started), FinishedAt: nullMicros(a.Finished), Log: a.Log, NamespaceUid: o.NamespaceUID,
 	}
 	if a.Failed {
 		row.Failed = 1

@@ -41,6 +41,7 @@ type Attempt struct {
 	FinishedAt   sql.NullInt64
 	Log          string
 	NamespaceUid string
+	RunCount     int64
 }
 
 type AuditPosition struct {

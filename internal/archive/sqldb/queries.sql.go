@@ -11,7 +11,7 @@ import (
 )
 
 const attemptsOf = `-- name: AttemptsOf :many
-SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid FROM attempts WHERE task_uid = $1 ORDER BY attempt
+SELECT task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid, run_count FROM attempts WHERE task_uid = $1 ORDER BY attempt
 `
 
 func (q *Queries) AttemptsOf(ctx context.Context, taskUid string) ([]Attempt, error) {
@@ -41,6 +41,7 @@ func (q *Queries) AttemptsOf(ctx context.Context, taskUid string) ([]Attempt, er
 			&i.FinishedAt,
 			&i.Log,
 			&i.NamespaceUid,
+			&i.RunCount,
 		); err != nil {
 			return nil, err
 		}
@@ -220,12 +221,12 @@ func (q *Queries) PruneTransitions(ctx context.Context, arg PruneTransitionsPara
 }
 
 const putAttempt = `-- name: PutAttempt :exec
-INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log, namespace_uid, run_count)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (task_uid, attempt) DO UPDATE SET
     namespace_uid = CASE WHEN attempts.namespace_uid = '' THEN excluded.namespace_uid ELSE attempts.namespace_uid END,
     robot = excluded.robot, state = excluded.state, reason = excluded.reason, failed = excluded.failed, exit_code = excluded.exit_code,
-    signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at
+    signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at, run_count = excluded.run_count
 `
 
 type PutAttemptParams struct {
@@ -246,6 +247,7 @@ type PutAttemptParams struct {
 	FinishedAt   sql.NullInt64
 	Log          string
 	NamespaceUid string
+	RunCount     int64
 }
 
 // The number of an attempt is never reused, so each attempt has one row.
@@ -268,6 +270,7 @@ func (q *Queries) PutAttempt(ctx context.Context, arg PutAttemptParams) error {
 		arg.FinishedAt,
 		arg.Log,
 		arg.NamespaceUid,
+		arg.RunCount,
 	)
 	return err
 }
