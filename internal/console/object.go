@@ -19,7 +19,6 @@ import (
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/core/masking"
-	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
 // nameIn identifies one object.
@@ -66,25 +65,6 @@ type children struct {
 	Severities map[row.Severity]int `json:"severities"`
 }
 
-// attempt is one attempt of a task.
-type attempt struct {
-	Task      string            `json:"task"`
-	Namespace string            `json:"namespace"`
-	Job       string            `json:"job,omitempty"`
-	Step      string            `json:"step,omitempty"`
-	Number    int64             `json:"number"`
-	Robot     string            `json:"robot,omitempty"`
-	State     string            `json:"state"`
-	Severity  row.Severity      `json:"severity"`
-	Reason    string            `json:"reason,omitempty"`
-	ExitCode  *int64            `json:"exitCode,omitempty"`
-	Signal    int64             `json:"signal,omitempty"`
-	Started   *metav1.MicroTime `json:"started,omitempty"`
-	Finished  *metav1.MicroTime `json:"finished,omitempty"`
-	// Log is the path of the attempt's log in the log API.
-	Log string `json:"log,omitempty"`
-}
-
 func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 	k := in.Kind
 	if err := s.requireAccess(ctx, "get", k, in.Namespace, in.Name); err != nil {
@@ -112,11 +92,12 @@ func (s *Server) getArchived(ctx context.Context, in *nameIn) (*details, error) 
 	}
 	out := &details{Row: newArchivedRow(o), Object: o.Manifest, Archived: true, Children: []children{}, Actions: []action{}, Conditions: parseConditions(o.Manifest)}
 	out.Why = describeState(out.Row)
-	for i := range o.Attempts {
-		out.Attempts = append(out.Attempts, newArchivedAttempt(&o.Attempts[i]))
-	}
-	if t := decodeTask(o.Manifest); in.Kind == row.Tasks && t != nil && t.IsRange() {
-		out.Array = describeRange(t)
+	if in.Kind == row.Tasks {
+		t := decodeTask(o.Manifest)
+		out.Attempts = listArchivedAttempts(o, t)
+		if t != nil && t.IsRange() {
+			out.Array = describeRange(t)
+		}
 	}
 	return out, nil
 }
@@ -225,30 +206,6 @@ func parseConditions(manifest []byte) []condition {
 	}
 	slices.SortFunc(out, func(a, b condition) int { return cmp.Compare(a.Type, b.Type) })
 	return out
-}
-
-// listAttempts returns the attempts of a task, from oldest to newest.
-func (s *Server) listAttempts(t *v1alpha1.Task) []attempt {
-	out := []attempt{}
-	for _, a := range t.Status.Attempts {
-		one := attempt{
-			Task: t.Name, Namespace: t.Namespace, Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Severity: row.TaskSeverity(a.State), Reason: a.Reason,
-			Signal: int64(a.Signal), Started: a.StartedAt, Finished: a.FinishedAt, Log: query.Path(t.Namespace, t.Name),
-		}
-		if a.ExitCode != nil {
-			n := int64(*a.ExitCode)
-			one.ExitCode = &n
-		}
-		out = append(out, one)
-	}
-	return out
-}
-
-func newArchivedAttempt(a *archive.Attempt) attempt {
-	return attempt{
-		Task: a.Task, Namespace: a.Namespace, Job: a.Job, Step: a.Step, Number: a.Number, Robot: a.Robot, State: a.State, Severity: row.TaskSeverity(a.State), Reason: a.Reason,
-		ExitCode: a.ExitCode, Signal: a.Signal, Started: toMicroTime(a.Started), Finished: toMicroTime(a.Finished), Log: a.Log,
-	}
 }
 
 // describeState returns the reason and message of a row as sentences.

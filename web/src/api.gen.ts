@@ -352,6 +352,9 @@ export interface components {
             number: number;
             reason?: string;
             robot?: string;
+            /** Format: int64 */
+            runCount?: number;
+            runs?: components["schemas"]["Run"][];
             severity: components["schemas"]["Severity"];
             /** Format: int64 */
             signal?: number;
@@ -614,6 +617,8 @@ export interface components {
             progress?: components["schemas"]["Progress"];
             reason?: string;
             resourceVersion: string;
+            /** Format: int32 */
+            restarts?: number;
             robot?: string;
             /** Format: int32 */
             runningTasks?: number;
@@ -628,6 +633,19 @@ export interface components {
                 [key: string]: string;
             };
             user?: string;
+        };
+        Run: {
+            /** Format: int64 */
+            exitCode?: number;
+            /** Format: date-time */
+            finished?: string;
+            /** Format: int64 */
+            number: number;
+            reason?: string;
+            /** Format: int64 */
+            signal?: number;
+            /** Format: date-time */
+            started?: string;
         };
         Sample: {
             /**
@@ -794,6 +812,7 @@ export type Rejections = components['schemas']['Rejections'];
 export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
+export type Run = components['schemas']['Run'];
 export type Sample = components['schemas']['Sample'];
 export type Session = components['schemas']['Session'];
 export type Severity = components['schemas']['Severity'];

@@ -23,6 +23,7 @@ export type {
   Rejections,
   Result as ActionResult,
   Row,
+  Run,
   Sample,
   Severity,
   StepTimes as StepTime,

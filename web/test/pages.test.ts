@@ -84,6 +84,14 @@ it.each([
   ["index", "/tasks/default/sweep-fields-index-4-scan"],
 ])("array, %s", (name, path) => look(`array-${name}`, path));
 
+it("runs of a task that its robot restarts", async () => {
+  await look("runs", "/tasks/default/beacon-lamps-0-blink?tab=attempts");
+  await at.page.getByRole("group", { name: "Why" }).getByText("in 1m").waitFor();
+  const runs = at.page.getByRole("table", { name: "Runs of attempt 2, the last 10 of 15" });
+  expect(await runs.getByRole("row").count()).toBe(11);
+  expect(await runs.getByRole("row").last().getByRole("cell").allTextContents()).toContain("signal 9");
+});
+
 it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {
   const [task] = await at.rows("tasks", "state=pending&namespace=field&limit=1");
   if (!task) throw new Error("no task waits");

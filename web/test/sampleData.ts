@@ -261,6 +261,15 @@ export function makeSampleData(now = Date.now()) {
     });
   }
 
+  add("tasks", "beacon-lamps-0-blink", "running", {
+    robot: "robot-018",
+    attempt: 2,
+    restarts: 14,
+    reason: "Restarting",
+    message: "exit code 1",
+    started: ago(40),
+  });
+
   addArray();
   function addArray() {
     const progress = { total: 1000, waiting: 595, running: 3, done: 400, failed: 2 };
@@ -362,8 +371,27 @@ export function attemptsOf(row: Row): Attempt[] {
       exitCode: last ? (row.state === "completed" ? 0 : row.state === "failed" ? 3 : undefined) : 1,
       started: last ? row.started : row.created,
       finished: last ? row.finished : row.started,
+      ...(last && row.restarts ? runsOf(row.restarts) : {}),
     };
   });
+}
+
+/** runsOf returns the runs of an attempt that a robot has restarted: the last ten, half a minute each. */
+function runsOf(count: number): Pick<Attempt, "runCount" | "runs"> {
+  const at = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString();
+  const runs = Array.from({ length: Math.min(10, count + 1) }, (_, i) => ({
+    number: count + 1 - i,
+    ago: 40 * (i + 1),
+  }));
+  return {
+    runCount: count + 1,
+    runs: runs.reverse().map(({ number, ago }) => ({
+      number,
+      started: at(ago),
+      finished: at(ago - 30),
+      ...(number % 3 ? { reason: "Exited", exitCode: 1 } : { reason: "OOMKilled", exitCode: 137, signal: 9 }),
+    })),
+  };
 }
 
 export function graphOf(sample: SampleData, name: string): Graph | undefined {
@@ -416,9 +444,12 @@ export function timelineOf(sample: SampleData, row: Row): Timeline {
   };
 }
 
-const waits = (row: Row) => row.severity === "waiting" || row.severity === "paused";
-const gistOf = (row: Row) =>
-  row.severity === "paused" ? "it does not start until its job is resumed" : "it waits for a robot";
+const restarts = (row: Row) => row.reason === "Restarting";
+const waits = (row: Row) => row.severity === "waiting" || row.severity === "paused" || restarts(row);
+const gistOf = (row: Row) => {
+  if (restarts(row)) return "its last run has ended, and its robot starts it again";
+  return row.severity === "paused" ? "it does not start until its job is resumed" : "it waits for a robot";
+};
 const rejectionsOf = (row: Row) =>
   row.message?.startsWith("0 of 200 robots")
     ? {
@@ -432,8 +463,9 @@ const rejectionsOf = (row: Row) =>
 
 /** whyOf returns why a task, or the tasks of a job, are waiting. */
 export function whyOf(sample: SampleData, row: Row): Why {
-  const facts = row.message ? [{ name: "placement", text: row.message }] : [];
+  const facts: Why["facts"] = row.message ? [{ name: restarts(row) ? "message" : "placement", text: row.message }] : [];
   if (row.kind === "tasks") {
+    if (restarts(row)) facts.push({ name: "next run", text: "", at: new Date(Date.now() + 90_500).toISOString() });
     if (row.severity === "waiting") facts.push({ name: "job", text: `${row.job} is running` });
     return { state: row.state, waiting: waits(row), summary: gistOf(row), facts, rejections: rejectionsOf(row) };
   }

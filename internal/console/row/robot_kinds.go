@@ -12,6 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/robotattr"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // DescribeJob returns the row of a job.
@@ -53,6 +54,7 @@ func DescribeTask(t *v1alpha1.Task) *Row {
 	r.Group = strings.TrimPrefix(t.Spec.TaskGroupName, t.Spec.JobName+"-")
 	r.State, r.Severity, r.Reason, r.Message = string(state), taskSeverity(state), t.Status.Reason, t.Status.Message
 	r.Started, r.Finished, r.Progress = t.Status.StartedAt, t.Status.FinishedAt, rangeProgress(t)
+	r.Restarts = taskstate.CountRestarts(&t.Status)
 	if placed := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); state.IsPlaceable() && placed != nil && placed.Status != metav1.ConditionTrue {
 		r.Reason, r.Message = placed.Reason, placed.Message
 	}

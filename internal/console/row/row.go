@@ -86,7 +86,9 @@ type Row struct {
 	Robot string `json:"robot,omitempty"`
 	Node  string `json:"node,omitempty"`
 	// Attempt is the current attempt of a task. Zero before the first.
-	Attempt  int32             `json:"attempt,omitempty"`
+	Attempt int32 `json:"attempt,omitempty"`
+	// Restarts is how often a task was started again, by the manager or by its robot.
+	Restarts int32             `json:"restarts,omitempty"`
 	Progress *Progress         `json:"progress,omitempty"`
 	Priority *int32            `json:"priority,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`

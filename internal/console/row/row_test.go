@@ -42,6 +42,9 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 	task.Spec.JobName, task.Spec.TaskGroupName, task.Spec.TargetRobot = "survey", "survey-drive", "later"
 	task.Status = v1alpha1.TaskStatus{State: "running", Attempt: 2, Reason: "Stopping", Message: "its job was canceled", StartedAt: micros(1),
 		Attempts: []v1alpha1.TaskAttempt{{Attempt: 2, Robot: "r1"}}}
+	restarts := &v1alpha1.Task{ObjectMeta: named("restarts")}
+	restarts.Status = v1alpha1.TaskStatus{State: "running", Reason: "Restarting", Attempt: 2, RestartCount: 1, StartedAt: micros(2), Attempts: []v1alpha1.TaskAttempt{
+		{Attempt: 1, Robot: "r1", RunCount: 9}, {Attempt: 2, Robot: "r1", StartedAt: micros(1), RunCount: 3}}}
 	waits := &v1alpha1.Task{ObjectMeta: named("waits")}
 	waits.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlaced, Status: metav1.ConditionFalse, Reason: "NoRobot", Message: "0 of 3 robots"}}
 	job := &v1alpha1.Job{ObjectMeta: owned("nightly-train", "flow.volcano.sh/v1alpha1", "JobFlow", "nightly")}
@@ -79,6 +82,7 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 		want string
 	}{
 		{task, Tasks, `"state":"running","severity":"running","reason":"Stopping","message":"its job was canceled",` + created + `,"started":"2026-11-22T12:01:00.000000Z","owner":{"kind":"taskgroups","name":"survey-drive"},"job":"survey","group":"drive","robot":"r1","attempt":2,"labels":{"taskindex":"0"}}`},
+		{restarts, Tasks, `"state":"running","severity":"running","reason":"Restarting",` + created + `,"started":"2026-11-22T12:02:00.000000Z","robot":"r1","attempt":2,"restarts":3}`},
 		{waits, Tasks, `"state":"pending","severity":"waiting","reason":"NoRobot","message":"0 of 3 robots",` + created + `}`},
 		{job, Jobs, `"state":"failed","severity":"bad","message":"too many",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:02:00.000000Z","owner":{"kind":"jobflows","name":"nightly"},"job":"nightly-train","flow":"nightly","step":"train","template":"train","progress":{"total":10,"waiting":2,"running":2,"done":2,"failed":3},"priority":0}`},
 		{robot, Robots, `"state":"Online","severity":"paused","reason":"Draining",` + created + `,"robot":"r1","labels":{"arm":"yes"},"heartbeat":"2026-11-22T12:03:00.000000Z","cordoned":true,"capacity":{"arm":"1","cpu":"2","memory":"1024"},"runningTasks":2}`},

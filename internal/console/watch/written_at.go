@@ -74,7 +74,11 @@ func listRecordedTimes(o client.Object) (all []time.Time) {
 		s := &o.Status
 		add(s.StartedAt, s.FinishedAt, s.LastRestartTime)
 		for i := range s.Attempts {
-			add(s.Attempts[i].StartedAt, s.Attempts[i].FinishedAt, s.Attempts[i].RobotMissingSince)
+			a := &s.Attempts[i]
+			add(a.StartedAt, a.FinishedAt, a.RobotMissingSince)
+			for j := range a.Runs { // NextRunAt is in the future
+				add(a.Runs[j].StartedAt, a.Runs[j].FinishedAt)
+			}
 		}
 		conditions = s.Conditions
 	case *v1alpha1.TaskGroup:

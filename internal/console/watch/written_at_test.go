@@ -28,6 +28,12 @@ func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 	group := func(started, completed *metav1.MicroTime) client.Object {
 		return created(&v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{StartedAt: started, CompletedAt: completed}})
 	}
+	inRuns := func(next *metav1.MicroTime, runs ...v1alpha1.TaskRun) client.Object {
+		a := ran("running", 4, 0)
+		a.Runs, a.NextRunAt = runs, next
+		return created(attempts(task("t", "running"), a))
+	}
+	first := v1alpha1.TaskRun{Run: 1, StartedAt: minute(4), FinishedAt: minute(5)}
 	pending := created(task("t", "pending"))
 	for _, c := range []struct {
 		name     string
@@ -42,6 +48,9 @@ func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 		{name: "a new object that has run", now: created(attempts(task("t", "completed"), ran("completed", 4, 7))), want: 7},
 		{name: "a task that has started", old: pending, now: created(attempts(task("t", "running"), ran("running", 4, 0))), want: 4},
 		{name: "a task that has ended", old: created(attempts(task("t", "running"), ran("running", 4, 0))), now: created(attempts(task("t", "completed"), ran("completed", 4, 7))), want: 7},
+		{name: "a run that has started", old: inRuns(minute(6)), now: inRuns(nil, first, v1alpha1.TaskRun{Run: 2, StartedAt: minute(7)}), want: 7},
+		{name: "a run that has ended, and the next one starts later", old: inRuns(nil, first, v1alpha1.TaskRun{Run: 2, StartedAt: minute(7)}),
+			now: inRuns(minute(29), first, v1alpha1.TaskRun{Run: 2, StartedAt: minute(7), FinishedAt: minute(8)}), want: 8},
 		{name: "a condition that has changed", old: withConditions(placed(5)), now: withConditions(placed(9)), want: 9},
 		{name: "a change without a time", old: withConditions(placed(5)), now: withConditions(placed(5)), want: 30},
 		{name: "a group that has completed", old: group(minute(3), nil), now: group(minute(3), minute(8)), want: 8},

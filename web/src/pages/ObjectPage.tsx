@@ -196,6 +196,7 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
         <Fact name="Node">{row.node}</Fact>
         <Fact name="Heartbeat">{row.heartbeat && <When time={row.heartbeat} />}</Fact>
         <Fact name="Attempt">{row.attempt}</Fact>
+        <Fact name="Restarts">{row.restarts}</Fact>
         <Fact name="Index">{of.array?.index}</Fact>
         <Fact name="Range">{linkTo(of.array?.range, "tasks", row.namespace)}</Fact>
         <Fact name="Priority">{row.priority}</Fact>
