@@ -24,7 +24,7 @@ type codec struct {
 
 // codecVersion is the first byte. It changes with Spec: the programs of k8s4r up and of its node's shims
 // are two files.
-const codecVersion = 2
+const codecVersion = 3
 
 var errOtherVersion = errors.New("the attempt was sent by another version of the program; install all programs in the same version")
 
@@ -49,7 +49,7 @@ func decodeSpec(b []byte) (s Spec, err error) {
 }
 
 func (c *codec) spec(s *Spec) {
-	for _, text := range []*string{&s.Dir, &s.LogDir, &s.Driver, &s.WorkDir, &s.OutputsFile, &s.Engine, &s.LastSeenDir} {
+	for _, text := range []*string{&s.Dir, &s.LogDir, &s.LogLine, &s.Driver, &s.WorkDir, &s.OutputsFile, &s.Engine, &s.LastSeenDir} {
 		c.text(text)
 	}
 	for _, d := range []*time.Duration{&s.Timeout, &s.KillTimeout, &s.ShutdownWait, &s.SelfStopAfter} {

@@ -35,11 +35,26 @@ const maxReadPerRound = 1 << 20
 // one is started.
 const logSegments = 10
 
-func openOutput(dir string, bytes int64) (o *output, err error) {
-	log := record.NewWriter(dir, record.Options{SegmentSize: bytes / logSegments, Keep: logSegments})
-	o = &output{log: log, buffer: make([]byte, 64<<10)}
+func openOutput(s Spec) (o *output, err error) {
+	o = &output{buffer: make([]byte, 64<<10)}
+	if o.log, err = openLog(s, time.Now()); err != nil {
+		return nil, fmt.Errorf("open the task's log: %w", err)
+	}
 	o.stdout, o.stderr = &stream{name: record.Stdout, readFD: -1}, &stream{name: record.Stderr, readFD: -1}
 	return o, o.openStreams()
+}
+
+// openLog begins the log of an attempt, or continues that of the runs before.
+func openLog(s Spec, now time.Time) (*record.Writer, error) {
+	options := record.Options{SegmentSize: s.LogBytes / logSegments, Keep: logSegments}
+	if s.LogLine == "" {
+		return record.NewWriter(s.LogDir, options), nil
+	}
+	log, err := record.OpenWriter(s.LogDir, options, now)
+	if err == nil {
+		log.WriteSystemLine(s.LogLine, now)
+	}
+	return log, err
 }
 
 // openStreams creates the pipes of a process, unless the last ones were not used.

@@ -14,7 +14,7 @@ import (
 // A task that writes without pause must not keep the shim from its deadlines: it checks them after
 // each round. The test uses a file as a pipe that is never empty.
 func TestOutput_ReadsBoundedBytesPerRound(t *testing.T) {
-	o, err := openOutput(t.TempDir(), 1<<20)
+	o, err := openOutput(Spec{LogDir: t.TempDir(), LogBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (s *shim) openFiles() (err error) {
 			return err
 		}
 	}
-	if s.output, err = openOutput(s.spec.LogDir, s.spec.LogBytes); err != nil {
+	if s.output, err = openOutput(s.spec); err != nil {
 		return err
 	}
 	s.deadlineTimer, err = newBootTimer()

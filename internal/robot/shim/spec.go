@@ -26,6 +26,9 @@ type Spec struct {
 	LogDir string
 	// LogBytes bounds the output that is kept. If zero, it is 10 MiB.
 	LogBytes int64
+	// LogLine is a line of the agent before the output, in the log of the runs before. If empty, there
+	// is no log yet.
+	LogLine string
 
 	Driver string
 	Config wire.TaskConfig

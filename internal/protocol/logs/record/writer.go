@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -57,8 +58,16 @@ type pendingText struct {
 // NewWriter returns a Writer for dir, which is created with the first output and must not contain
 // a log.
 func NewWriter(dir string, o Options) *Writer {
+	return newWriter(segment.Create(dir, o.ofSegments()), o)
+}
+
+func (o Options) ofSegments() segment.Options {
+	return segment.Options{SegmentSize: o.SegmentSize, Keep: o.Keep}
+}
+
+func newWriter(segments *segment.Writer, o Options) *Writer {
 	w := &Writer{
-		segments: segment.Create(dir, segment.Options{SegmentSize: o.SegmentSize, Keep: o.Keep}),
+		segments: segments,
 		after:    o.FlushAfter, flushSize: bufferSize, buf: make([]byte, 0, bufferSize+MaxRecord),
 		pending: [2]pendingText{{stream: Stdout}, {stream: Stderr}},
 	}
@@ -69,6 +78,56 @@ func NewWriter(dir string, o Options) *Writer {
 		w.flushSize = min(w.flushSize, int(min(o.SegmentSize, bufferSize)))
 	}
 	return w
+}
+
+// tailSize is how far back OpenWriter looks for lines that are not complete: a record of each stream.
+const tailSize = 3 * MaxRecord
+
+// OpenWriter returns a Writer that continues the log in dir, or begins one. Lines that the log has only
+// in part end there.
+func OpenWriter(dir string, o Options, now time.Time) (*Writer, error) {
+	segments, err := segment.Open(dir, o.ofSegments())
+	if err != nil {
+		return nil, err
+	}
+	w := newWriter(segments, o)
+	if err := w.findOpenLines(dir); err != nil {
+		return nil, errors.Join(err, segments.Close())
+	}
+	w.endOpenLines(now)
+	return w, nil
+}
+
+// findOpenLines sets which streams end with a partial record.
+func (w *Writer) findOpenLines(dir string) error {
+	r, buf := segment.Reader{Dir: dir}, make([]byte, tailSize)
+	for at := max(w.segments.End()-tailSize, 0); at < w.segments.End(); {
+		c, err := r.ReadAt(at, buf)
+		if err != nil || len(c.Data) == 0 {
+			return err
+		}
+		for line := range bytes.Lines(c.Data) {
+			found, err := Parse(line)
+			for i := range w.pending {
+				if h := &w.pending[i]; err == nil && h.stream == found.Stream {
+					h.isOpen = found.Partial
+				}
+			}
+		}
+		at = c.End()
+	}
+	return nil
+}
+
+// endOpenLines completes the lines of which a part is in the log or held back.
+func (w *Writer) endOpenLines(now time.Time) {
+	w.setTime(now)
+	for i := range w.pending {
+		if h := &w.pending[i]; h.isOpen || !h.due.IsZero() {
+			w.appendText(h, nil, true)
+		}
+	}
+	w.writeBuffer()
 }
 
 // Write appends output of Stdout or Stderr. Complete lines are in the log when it returns; the
@@ -96,13 +155,7 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) {
 // SetIndex sets the index of a range to which the output belongs from now on. A line that an earlier
 // index has not completed ends here.
 func (w *Writer) SetIndex(index int32, now time.Time) {
-	w.setTime(now)
-	for i := range w.pending {
-		if h := &w.pending[i]; h.isOpen || !h.due.IsZero() {
-			w.appendText(h, nil, true)
-		}
-	}
-	w.writeBuffer()
+	w.endOpenLines(now)
 	w.index = appendIndex(w.index[:0], index)
 }
 

@@ -101,19 +101,38 @@ func (w *Writer) openLastSegment() error {
 
 // openWhole opens a segment and truncates it after its last whole line.
 func openWhole(name string) (*os.File, int64, error) {
-	text, err := os.ReadFile(name)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	whole, size, err := findLastLineEnd(f)
+	if err == nil && whole < size {
+		err = f.Truncate(whole)
+	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, errors.Join(err, f.Close())
 	}
-	size := int64(wholeLines(text))
-	if size < int64(len(text)) {
-		err = f.Truncate(size)
+	return f, whole, nil
+}
+
+// findLastLineEnd returns the number of bytes up to and including the last newline, and of all. It reads
+// the end alone, because shims, which have little memory, open logs too.
+func findLastLineEnd(f *os.File) (whole, size int64, err error) {
+	if size, err = f.Seek(0, io.SeekEnd); err != nil {
+		return 0, 0, err
 	}
-	return f, size, err
+	buf := make([]byte, 16<<10)
+	for whole = size; whole > 0; {
+		piece := buf[:min(whole, int64(len(buf)))]
+		if _, err := f.ReadAt(piece, whole-int64(len(piece))); err != nil {
+			return 0, 0, err
+		}
+		whole -= int64(len(piece))
+		if lines := wholeLines(piece); lines > 0 {
+			return whole + int64(lines), size, nil
+		}
+	}
+	return 0, size, nil
 }
 
 // wholeLines returns the number of bytes of p up to and including the last newline.

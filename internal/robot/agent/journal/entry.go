@@ -16,12 +16,30 @@ type Entry struct {
 	AcceptedAt time.Time
 	Task       *wire.Task     // nil once it has ended: it is not started again
 	Dispatched *DispatchStamp // nil: not known
-	BootID     string         // when it was accepted
+	BootID     string         // when it was accepted, or its last run was about to start
 	Adoptions  uint64         // how many agents have taken it over
-	Process    *Process       // nil: not started, or not known
+	Process    *Process       // of the last run; nil: not started, or not known
 	Status     *wire.Status   // the terminal report; nil: not ended
 	AckedAt    time.Time      // zero: the server has not acknowledged the end
+
+	// Run is the number of the last run that was about to start, from 1. If 0, an agent that does not
+	// restart tasks accepted the attempt.
+	Run        int64
+	Attributes *wire.RobotAttributes // of the robot, for the next run; nil: the task uses none
+	// LastEnd is the end of the last run after which another one follows. If nil, there is none.
+	LastEnd *RunEnd
 }
+
+// RunEnd is how a run ended, and the restart that follows.
+type RunEnd struct {
+	At      time.Time // by the robot's clock
+	BootID  string
+	Status  wire.Status
+	Restart Restart
+}
+
+// AwaitsRun reports whether the next run has not been about to start.
+func (e Entry) AwaitsRun() bool { return e.LastEnd != nil && e.LastEnd.Status.Run == e.Run }
 
 // HasEnded reports whether the attempt has ended.
 func (e Entry) HasEnded() bool { return e.Status != nil }
@@ -42,10 +60,20 @@ func (x index) applyRecord(r Record) {
 		x.dropEntry(e)
 	case Adopted:
 		e.Adoptions++
+	case Run:
+		e.Run, e.BootID, e.Process = r.Run, r.BootID, nil
+		if r.Attributes != nil {
+			e.Attributes = r.Attributes
+		}
 	case Started:
 		e.Process = r.Process
+	case RunEnded:
+		if r.Status != nil && r.Restart != nil {
+			e.LastEnd, e.Process = &RunEnd{At: r.At, BootID: r.BootID, Status: *r.Status, Restart: *r.Restart}, nil
+		}
 	case Ended:
 		e.Status, e.Task, e.Process, e.Dispatched, e.Adoptions = r.Status, nil, nil, nil, 0
+		e.LastEnd, e.Attributes = nil, nil
 	case Acked:
 		e.AckedAt = r.At
 	}
@@ -124,6 +152,12 @@ func (e Entry) toRecords() []Record {
 	}
 	for range e.Adoptions {
 		add(Record{Kind: Adopted})
+	}
+	if end := e.LastEnd; end != nil {
+		add(Record{Kind: RunEnded, At: end.At, BootID: end.BootID, Status: &end.Status, Restart: &end.Restart})
+	}
+	if e.Run > 0 {
+		add(Record{Kind: Run, Run: e.Run, BootID: e.BootID, Attributes: e.Attributes})
 	}
 	if e.Process != nil {
 		add(Record{Kind: Started, Process: e.Process})

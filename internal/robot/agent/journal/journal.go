@@ -2,10 +2,10 @@
 // append-only file with one record in each line, so that a robot that loses power during a
 // write loses that write alone.
 //
-// The records of an attempt are accepted, started, ended, acked. Those that must not be lost
-// (accepted before a process starts, ended before the end is reported) are synced to the disk
-// before Append returns. The others are only written: losing one costs a repetition, never
-// a second run.
+// The records of an attempt are accepted, run, started, ended, acked; run-ended is between two
+// runs. Those that must not be lost (accepted and run before a process starts, ended and
+// run-ended before the end is reported) are synced to the disk before Append returns. The others
+// are only written: losing one costs a repetition, never a second run.
 package journal
 
 import (

@@ -18,8 +18,14 @@ const (
 	// Dropped: an earlier agent accepted the attempt and never started it. It is treated as
 	// if it had not been dispatched.
 	Dropped Kind = "dropped"
+	// Run: the agent is about to start a run. Attempts of agents that do not restart tasks have none of
+	// these records. Such agents skip the kinds that they do not know: they end an attempt with a later
+	// run as if its shim had been killed.
+	Run Kind = "run"
 	// Started: a process runs.
 	Started Kind = "started"
+	// RunEnded: a run has ended, and another one follows.
+	RunEnded Kind = "run-ended"
 	// Adopted: a later agent has taken over the attempt.
 	Adopted Kind = "adopted"
 	// Ended: the attempt has ended. It is the only record of a rejected attempt.
@@ -29,7 +35,14 @@ const (
 )
 
 // mustSync reports whether a record must be on the disk before the agent acts on it.
-func (k Kind) mustSync() bool { return k == Accepted || k == Adopted || k == Ended }
+func (k Kind) mustSync() bool {
+	switch k {
+	case Accepted, Adopted, Run, RunEnded, Ended:
+		return true
+	case Dropped, Started, Acked: // without them something is done twice that does no harm
+	}
+	return false
+}
 
 // Record is one line of the journal.
 type Record struct {
@@ -40,9 +53,16 @@ type Record struct {
 
 	Task       *wire.Task     `json:"task,omitempty"`       // of Accepted
 	Dispatched *DispatchStamp `json:"dispatched,omitempty"` // of Accepted
-	BootID     string         `json:"bootId,omitempty"`     // of Accepted: a run ends with its boot
+	BootID     string         `json:"bootId,omitempty"`     // of Accepted, Run and RunEnded: a run ends with its boot
 	Process    *Process       `json:"process,omitempty"`    // of Started
-	Status     *wire.Status   `json:"status,omitempty"`     // of Ended: the report
+	// Status is the report of Ended. Of RunEnded it is how the run ended, and its Runs are those that
+	// have ended.
+	Status *wire.Status `json:"status,omitempty"`
+
+	Run int64 `json:"run,omitempty"` // of Run
+	// Attributes of the robot, of the first Run and after a change.
+	Attributes *wire.RobotAttributes `json:"attributes,omitempty"`
+	Restart    *Restart              `json:"restart,omitempty"` // of RunEnded
 
 	n uint64 // NUMBER of the line
 }
@@ -51,6 +71,21 @@ type Record struct {
 type DispatchStamp struct {
 	RobotUID string `json:"robotUID"`
 	Epoch    uint64 `json:"epoch"`
+}
+
+// Restart is the restart after a run. All times are relative to the end of the run, because the robot's
+// clock may be set, and another boot counts from zero.
+type Restart struct {
+	// EndedSinceBoot is when the run ended, by CLOCK_BOOTTIME. It is At of the record by the clock.
+	EndedSinceBoot time.Duration `json:"endedSinceBoot"`
+	// Wait is the time between the end and the next start.
+	Wait time.Duration `json:"wait"`
+	// Restarts are those of the current interval, with this one, and Age is how long before the end the
+	// interval began.
+	Restarts int32         `json:"restarts"`
+	Age      time.Duration `json:"age"`
+	// AwaitsContact is set if the restart policy is used up and the robot had no contact.
+	AwaitsContact bool `json:"awaitsContact,omitempty"`
 }
 
 // Process identifies a process uniquely, also after its exit and after a reboot.

@@ -45,9 +45,31 @@ func (p StateDir) WorkDir(uid string, attempt int32) string {
 	return filepath.Join(p.attemptDir(uid, attempt), "work")
 }
 
-// ShimDir returns the directory in which the shim keeps its state.
-func (p StateDir) ShimDir(uid string, attempt int32) string {
-	return filepath.Join(p.attemptDir(uid, attempt), "shim")
+// shimDirName is the name of the directory of the first run's shim. Those of later ones are shim-2,
+// shim-3 and so on.
+const shimDirName = "shim"
+
+// ShimDir returns the directory in which the shim of an attempt's first run keeps its state.
+func (p StateDir) ShimDir(uid string, attempt int32) string { return p.RunDir(uid, attempt, 1) }
+
+// RunDir returns the directory in which the shim of a run keeps its state.
+func (p StateDir) RunDir(uid string, attempt int32, run int64) string {
+	name := shimDirName
+	if run > 1 {
+		name += "-" + strconv.FormatInt(run, 10)
+	}
+	return filepath.Join(p.attemptDir(uid, attempt), name)
+}
+
+// listRunDirs returns the directories of the attempt's shims that exist.
+func (p StateDir) listRunDirs(uid string, attempt int32) (dirs []string) {
+	entries, _ := os.ReadDir(p.attemptDir(uid, attempt))
+	for _, e := range entries {
+		if name := e.Name(); name == shimDirName || strings.HasPrefix(name, shimDirName+"-") {
+			dirs = append(dirs, filepath.Join(p.attemptDir(uid, attempt), name))
+		}
+	}
+	return dirs
 }
 
 // LogDir returns the directory of the task's output.
@@ -166,6 +188,20 @@ func (p StateDir) makeAttemptDirs(uid string, attempt int32) error {
 	return nil
 }
 
+// replaceRunDir creates the directory of a run and deletes those of the runs before, whose ends are in the
+// journal. The other directories of the attempt stay.
+func (p StateDir) replaceRunDir(uid string, attempt int32, run int64) error {
+	for _, dir := range p.listRunDirs(uid, attempt) {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the directory of an earlier run: %w", err)
+		}
+	}
+	if err := os.Mkdir(p.RunDir(uid, attempt, run), 0o700); err != nil {
+		return fmt.Errorf("create the directory of a run: %w", err)
+	}
+	return nil
+}
+
 // RemoveAttempt deletes the directories of an attempt, and the task's if it was the last.
 func (p StateDir) RemoveAttempt(uid string, attempt int32) error {
 	dir := p.attemptDir(uid, attempt)
@@ -186,13 +222,21 @@ func (p StateDir) SweepAttempts(keep func(uid string, attempt int32) bool) error
 	})
 	errs := []error{err}
 	for _, a := range unknown {
-		if err := supervisor.KillTask(p.ShimDir(a.uid, a.attempt), killWait); err != nil {
+		if err := p.killShims(a); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		_ = p.RemoveAttempt(a.uid, a.attempt)
 	}
 	return errors.Join(errs...)
+}
+
+// killShims ends the processes of an attempt.
+func (p StateDir) killShims(a attemptKey) (err error) {
+	for _, dir := range p.listRunDirs(a.uid, a.attempt) {
+		err = errors.Join(err, supervisor.KillTask(dir, killWait))
+	}
+	return err
 }
 
 // walkAttempts calls visit for each attempt that has a directory. There may be thousands,
