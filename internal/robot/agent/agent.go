@@ -182,22 +182,26 @@ func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
 		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
-		Now: time.Now, Log: a.log,
+		ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
 	}
 }
+
+// contactHeartbeats is how many heartbeats without an acknowledgment the robot has contact.
+const contactHeartbeats = 3
 
 func (a *Agent) connectionConfig() transport.ConnectionConfig {
 	c := a.config
 	config := transport.ConnectionConfig{
 		RobotID: c.RobotID, Broker: c.Broker, KeepBroker: c.BrokerIsGiven, CA: c.CA, Heartbeat: c.Heartbeat,
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
-		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true},
+		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		ReadPolicy:   a.policy.Read,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {
 			a.outbox.SetConnected(connected)
 			a.logs.SetConnected(connected)
+			a.runner.SetConnected(connected)
 		},
 		OnHeartbeat: a.lastSeen.RecordHeartbeat,
 		Log:         a.log,
@@ -421,6 +425,7 @@ func (a *Agent) handleAck(m wire.Ack) {
 	if m.Heartbeat > 0 {
 		a.connection.HandleHeartbeatAck(m.Heartbeat, m.DevicePending)
 		a.lastSeen.RecordAck(m.Heartbeat)
+		a.runner.NotifyContact()
 	}
 	if len(m.Logs) > 0 {
 		a.logs.HandleAcks(m.Logs)

@@ -42,7 +42,7 @@ func writeTaskMetrics(w io.Writer, h Health) {
 	if h.Problem != "" {
 		return
 	}
-	count := map[string]int{runner.TaskStarting: 0, runner.TaskRunning: 0}
+	count := map[string]int{runner.TaskStarting: 0, runner.TaskRunning: 0, runner.TaskRestarting: 0}
 	var percent, bytes float64
 	for _, t := range h.Tasks {
 		count[t.State]++
@@ -51,7 +51,7 @@ func writeTaskMetrics(w io.Writer, h Health) {
 		}
 	}
 	const name = "k8s4r_agent_tasks"
-	fmt.Fprintf(w, "# HELP %[1]s Tasks that are starting or running.\n# TYPE %[1]s gauge\n", name)
+	fmt.Fprintf(w, "# HELP %[1]s Tasks that are starting or running, or wait for a restart.\n# TYPE %[1]s gauge\n", name)
 	for _, state := range slices.Sorted(maps.Keys(count)) {
 		fmt.Fprintf(w, "%s{state=%q} %d\n", name, state, count[state])
 	}

@@ -101,7 +101,7 @@ func OpenWriter(dir string, o Options, now time.Time) (*Writer, error) {
 // findOpenLines sets which streams end with a partial record.
 func (w *Writer) findOpenLines(dir string) error {
 	r, buf := segment.Reader{Dir: dir}, make([]byte, tailSize)
-	for at := max(w.segments.End()-tailSize, 0); at < w.segments.End(); {
+	for at := max(w.segments.End()-int64(len(buf)), 0); at < w.segments.End(); {
 		c, err := r.ReadAt(at, buf)
 		if err != nil || len(c.Data) == 0 {
 			return err

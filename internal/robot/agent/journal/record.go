@@ -84,8 +84,8 @@ type Restart struct {
 	// interval began.
 	Restarts int32         `json:"restarts"`
 	Age      time.Duration `json:"age"`
-	// AwaitsContact is set if the restart policy is used up and the robot had no contact.
-	AwaitsContact bool `json:"awaitsContact,omitempty"`
+	// EndsWithContact is set if the restart is only for a robot without contact.
+	EndsWithContact bool `json:"endsWithContact,omitempty"`
 }
 
 // Process identifies a process uniquely, also after its exit and after a reboot.

@@ -15,19 +15,29 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// startRun starts the shim of an attempt that the journal has as accepted.
+// startRun starts the shim of a run that the journal has.
 func (r *Runner) startRun(p *plan, run *run) {
 	if run.stopReason != "" {
-		r.finishRun(p, run, wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: run.stopReason, Event: run.stopReason, Message: stopMessages[run.stopReason]})
+		r.finishRun(p, run, stoppedStatus(run.stopReason))
 		return
 	}
+	if run.restarts != nil {
+		run.restarts.run++
+	}
 	started, err := r.launchShim(run)
-	run.secrets = nil
+	if run.restarts == nil {
+		run.secrets = nil
+	}
 	if err != nil {
-		r.finishRun(p, run, startFailedStatus(err))
+		r.endRun(p, run, startFailedStatus(err))
 		return
 	}
 	r.attachShim(run, started)
+}
+
+// stoppedStatus returns the report about an attempt that has no process when it is stopped.
+func stoppedStatus(reason string) wire.Status {
+	return wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: stopMessages[reason]}
 }
 
 func startFailedStatus(err error) wire.Status {
@@ -41,11 +51,11 @@ func (r *Runner) attachShim(run *run, s *supervisor.Shim) {
 	r.quotas.addRun(run, r.dirs)
 }
 
-// launchShim creates the directories that the task needs, and starts its shim.
+// launchShim creates the directories that the run needs, and starts its shim.
 func (r *Runner) launchShim(run *run) (*supervisor.Shim, error) {
 	uid := run.task.Metadata.UID
 	r.tidySharedDirs()
-	if err := errors.Join(r.dirs.makeAttemptDirs(uid, run.attempt), r.dirs.makeReplicaDisk(run.task)); err != nil {
+	if err := errors.Join(r.dirs.makeRunDirs(uid, run.attempt, run.number()), r.dirs.makeReplicaDisk(run.task)); err != nil {
 		return nil, err
 	}
 	if run.task.Spec.StopOnRobotAfter > 0 {
@@ -84,7 +94,7 @@ func (r *Runner) tidySharedDirs() {
 func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
 	uid, task := run.task.Metadata.UID, run.task.Spec
 	s = shim.Spec{
-		Dir: r.dirs.ShimDir(uid, run.attempt), LogDir: r.dirs.LogDir(uid, run.attempt), LastSeenDir: string(r.dirs),
+		Dir: r.dirs.RunDir(uid, run.attempt, run.number()), LogDir: r.dirs.LogDir(uid, run.attempt), LogLine: r.logLine(run), LastSeenDir: string(r.dirs),
 		Driver: task.Driver, Range: run.shimRange(), WorkDir: r.dirs.WorkDir(uid, run.attempt),
 		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), SelfStopAfter: time.Duration(task.StopOnRobotAfter),
 	}
@@ -126,15 +136,17 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 		return nil
 	}
 	delete(r.byShim, n.Shim)
-	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker {
-		// The engine may have been down, and has then kept the container.
+	run.shim = nil
+	s, known := endStatus(n.State, n.ShimFailed)
+	if !known {
+		return r.endAbandonedRuns(p, []abandonedRun{{run, n.Started}})
+	}
+	r.endRun(p, run, s)
+	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker && !run.restarts.isWaiting() {
+		// The engine may have been down, and has then kept the container. The next run would remove it.
 		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
 	}
-	if s, known := endStatus(n.State, n.ShimFailed); known {
-		r.finishRun(p, run, s)
-		return nil
-	}
-	return r.endAbandonedRuns(p, []abandonedRun{{run, n.Started}})
+	return nil
 }
 
 // recordStart journals and reports that a task runs.
@@ -143,12 +155,16 @@ func (r *Runner) recordStart(p *plan, run *run, s shim.Started) {
 	if run.array != nil {
 		r.delayProgress(run.array)
 	}
-	r.log.Info("task started", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt, "pid", s.PID)
+	r.log.Info("task started", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt, "run", run.number(), "pid", s.PID)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Started, UID: run.task.Metadata.UID, Attempt: run.attempt, At: run.startedAt,
 		Process: &journal.Process{PID: s.PID, StartTicks: s.StartTicks, BootID: proc.BootID()},
 	})
-	p.reports = append(p.reports, r.buildReport(run, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"}))
+	message := "Task started"
+	if run.number() > 1 {
+		message = fmt.Sprintf("Task started (run %d)", run.number())
+	}
+	r.reportRun(p, run, wire.Status{State: wire.ReportRunning, Event: "Started", Message: message})
 }
 
 // errNeverStarted ends an attempt whose shim failed before it started the task.
@@ -193,7 +209,7 @@ func (r *Runner) endAbandonedRuns(p *plan, all []abandonedRun) error {
 	}
 	for _, a := range all {
 		r.log.Warn("the shim of a task was killed", "uid", a.run.task.Metadata.UID, "attempt", a.run.attempt)
-		r.finishRun(p, a.run, r.abandonedStatus(a.run))
+		r.endRun(p, a.run, r.abandonedStatus(a.run))
 	}
 	if killed > 0 {
 		r.log.Warn("leftover processes of killed shims were killed", "processes", killed)
@@ -216,9 +232,8 @@ func (r *Runner) buildReport(run *run, s wire.Status) wire.Status {
 	s.Traceparent = run.trace
 	s.TaskUID, s.RobotName, s.Attempt = run.task.Metadata.UID, r.robotID, run.attempt
 	s.Seq, s.UpdatedAt = max(run.lastReport.Seq, run.seqBase)+1, now
-	if !run.startedAt.IsZero() {
-		s.StartedAt = &run.startedAt
-	}
+	s.StartedAt = optionalTime(run.startedAt)
+	run.addRuns(&s)
 	if s.IsTerminal() && s.FinishedAt == nil {
 		s.FinishedAt = &now
 	}

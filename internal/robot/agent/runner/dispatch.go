@@ -142,12 +142,16 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: proc.BootID(),
 	})
 	p.reports = append(p.reports, r.acceptedReport(run))
-	p.starts = append(p.starts, run)
+	if run.restarts != nil {
+		r.planRun(p, run)
+	} else {
+		p.starts = append(p.starts, run)
+	}
 }
 
 // newRun returns the run of an attempt that is dispatched.
 func newRun(d wire.Dispatch) *run {
-	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d), array: newArrayRange(d.Task.Spec.Array)}
+	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d), array: newArrayRange(d.Task.Spec.Array), restarts: newRestarts(d.Task.Spec)}
 	if _, ok := trace.Parse(d.Traceparent); ok {
 		run.trace = d.Traceparent
 	}
@@ -210,10 +214,15 @@ func (r *Runner) reportForgotten(p *plan, d wire.Dispatch) {
 	r.rejectAttempt(p, d, wire.ReasonAgentRestarted, "The robot has lost its journal, so it is not known how the attempt ended")
 }
 
-// stopRun ends a live run. The first reason and the shortest grace period count.
+// stopRun ends a live attempt. The first reason and the shortest grace period count.
 func (r *Runner) stopRun(run *run, reason string, grace time.Duration) {
+	run.stopReason = cmp.Or(run.stopReason, reason)
+	r.stopShim(run, reason, grace)
+}
+
+// stopShim ends the process of a live attempt, if there is one.
+func (r *Runner) stopShim(run *run, reason string, grace time.Duration) {
 	if run.shim == nil {
-		run.stopReason = cmp.Or(run.stopReason, reason)
 		return
 	}
 	if err := r.shims.Stop(run.shim, reason, grace); err != nil {
@@ -271,6 +280,7 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 		if ref.StartsNoIndex {
 			r.pauseRange(ref)
 		}
+		r.setStartsNoRun(ref)
 	}
 	if l.JournalRequest == 0 {
 		r.stopUnlisted(now, named)

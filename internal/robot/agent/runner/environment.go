@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,12 +47,13 @@ func (r *Runner) fillEnvironment(run *run, s *shim.Spec) error {
 		}
 		data.Env, data.Task.Index = withoutMarks(s.Env), ""
 	}
-	if s.SetUp, err = buildSetUp(run.task.Spec, data); err != nil {
+	if s.SetUp, err = run.buildSetUp(data); err != nil {
 		return err
 	}
 	s.Env = withSecrets(s.Env, run)
 	if len(run.task.Spec.Outputs) > 0 {
 		s.Outputs, s.OutputsFile = run.task.Spec.Outputs, filepath.Join(s.WorkDir, outputsFile)
+		_ = os.Remove(s.OutputsFile) // of the run before; a directory there has no outputs either
 	}
 	return nil
 }
@@ -190,8 +192,12 @@ func interpolateConfig(c wire.TaskConfig, d render.Data) (wire.TaskConfig, error
 }
 
 // buildSetUp returns the artifacts and templates of the task's directory. It is nil if there
-// are none.
-func buildSetUp(t wire.TaskSpec, d render.Data) (*shim.SetUp, error) {
+// are none. Artifacts that are there are left out.
+func (run *run) buildSetUp(d render.Data) (*shim.SetUp, error) {
+	t := run.task.Spec
+	if run.hasArtifacts() {
+		t.Artifacts = nil
+	}
 	if len(t.Artifacts)+len(t.Templates) == 0 {
 		return nil, nil
 	}

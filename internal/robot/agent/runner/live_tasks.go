@@ -16,7 +16,7 @@ type LiveTask struct {
 	UID       string `json:"uid"`
 	Attempt   int32  `json:"attempt"`
 	Driver    string `json:"driver,omitempty"`
-	// State is TaskStarting or TaskRunning.
+	// State is TaskStarting, TaskRunning or TaskRestarting.
 	State string `json:"state"`
 	// PID is the task's first process. It is zero if the task was not started, or runs in
 	// a container.
@@ -33,8 +33,9 @@ type LiveTask struct {
 
 // The states of a LiveTask.
 const (
-	TaskStarting = "starting"
-	TaskRunning  = "running"
+	TaskStarting   = "starting"
+	TaskRunning    = "running"
+	TaskRestarting = "restarting" // it waits for its next run
 )
 
 func (r *Runner) listLiveTasks() []LiveTask {
@@ -52,7 +53,10 @@ func (r *Runner) describeRun(run *run) LiveTask {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Attempt: run.attempt, Driver: run.task.Spec.Driver, State: TaskStarting,
 		driverAttempt: r.driverAttempt(run),
 	}
-	if !run.startedAt.IsZero() {
+	switch {
+	case run.restarts.isWaiting():
+		t.State = TaskRestarting
+	case !run.startedAt.IsZero():
 		since := run.startedAt
 		t.State, t.Since = TaskRunning, &since
 	}

@@ -166,10 +166,10 @@ func entrySize(d fs.DirEntry, seen map[inode]bool) int64 {
 // stopReplica stops the tasks of a replica that exceeds its quota.
 func (r *Runner) stopReplica(e diskExcess) {
 	for uid, run := range r.live {
-		if replicaKey(run.task) != e.replica {
+		if replicaKey(run.task) != e.replica || run.shim == nil { // without a process it writes nothing
 			continue
 		}
 		r.log.Warn("stopping a task because its replica exceeds its disk quota", "uid", uid, "attempt", run.attempt, "bytes", e.used, "quota", e.bytes)
-		r.stopRun(run, wire.ReasonDiskQuotaExceeded, killTimeout(run.task.Spec))
+		r.stopShim(run, wire.ReasonDiskQuotaExceeded, killTimeout(run.task.Spec))
 	}
 }

@@ -89,21 +89,33 @@ func (r *Runner) sweepCgroups() error {
 // shim is alive, it keeps running; else it has ended as recorded in the shim's state. If the shim was
 // killed, the run is returned.
 func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
-	adopted, state, err := r.shims.Adopt(r.dirs.ShimDir(e.UID, e.Attempt))
+	record := journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
+	if e.AwaitsRun() {
+		p.records = append(p.records, record)
+		r.resumeWait(p, r.newAdoptedRun(e))
+		return nil, nil
+	}
+	adopted, state, err := r.shims.Adopt(r.dirs.RunDir(e.UID, e.Attempt, e.Run))
 	if err != nil {
 		return nil, err
 	}
-	record := journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
-	if adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID() {
-		// It was never started, and the server dispatches it again.
+	wasNeverStarted := adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID()
+	switch {
+	case wasNeverStarted && e.Run > 1:
+		e.Run--
+		p.records = append(p.records, record)
+		r.resumeWait(p, r.newAdoptedRun(e))
+		return nil, nil
+	case wasNeverStarted: // the server dispatches it again
 		record.Kind = journal.Dropped
 		p.records = append(p.records, record)
 		return nil, nil
 	}
 	p.records = append(p.records, record)
 	run := r.newAdoptedRun(e)
+	r.live[e.UID] = run
+	r.quotas.addRun(run, r.dirs)
 	if adopted != nil {
-		r.live[e.UID] = run
 		r.attachShim(run, adopted)
 		if run.task.Spec.StopOnRobotAfter > 0 {
 			r.lastSeen.AddReader()
@@ -120,7 +132,7 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	if !known {
 		return &abandonedRun{run, state.Started}, nil
 	}
-	r.finishRun(p, run, s)
+	r.endRun(p, run, s)
 	return nil, nil
 }
 
@@ -133,6 +145,7 @@ func (r *Runner) newAdoptedRun(e journal.Entry) *run {
 		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
 	run.array = newArrayRange(run.task.Spec.Array)
+	run.restarts, run.attributes = r.restoreRestarts(e, run.task.Spec), e.Attributes
 	if e.Dispatched != nil {
 		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}

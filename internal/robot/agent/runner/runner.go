@@ -50,11 +50,16 @@ type Config struct {
 	SelfStopMargin time.Duration
 	// ProgressInterval is the shortest pause between two reports about a running range. If zero, 10 s.
 	ProgressInterval time.Duration
+	// ContactTimeout is how long the robot has contact after the last heartbeat that the server has
+	// acknowledged. If zero, 90 s.
+	ContactTimeout time.Duration
 	// Jitter returns what is added to the interval, which is less than its argument. If nil, a random
 	// time.
 	Jitter func(time.Duration) time.Duration
 	Now    func() time.Time
-	Log    *slog.Logger
+	// SinceBoot is CLOCK_BOOTTIME. If nil, shim.SinceBoot.
+	SinceBoot func() time.Duration
+	Log       *slog.Logger
 }
 
 // policyReader returns the robot's policy as it is now, or nil if there is none (policyfile.Keeper).
@@ -133,8 +138,10 @@ type Runner struct {
 	problems      problemLog
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
+	sinceBoot     func() time.Duration
 	log           *slog.Logger
 
+	contactTimeout   time.Duration
 	selfStopMargin   time.Duration
 	progressInterval time.Duration
 	jitter           func(time.Duration) time.Duration
@@ -145,6 +152,8 @@ type Runner struct {
 	inbox        chan message
 	stalled      atomic.Bool // the inbox is full and does not empty
 	unwritable   atomic.Bool // the last write of the journal failed
+	isConnected  atomic.Bool
+	contacts     chan struct{} // readable when the robot may have contact again
 	stopRequests chan time.Duration
 	idle         chan struct{} // closed once all runs were stopped on request
 
@@ -156,19 +165,21 @@ type Runner struct {
 	sharedSweptAt time.Time
 }
 
-// run is an attempt from its acceptance to its end.
+// run is an attempt from its acceptance to its end, with one run of its process after another.
 type run struct {
 	task         wire.Task
 	attempt      int32
 	attributes   *wire.RobotAttributes // nil: the task uses none
-	secrets      wire.Secrets          // until the shim has them; never in the journal
+	secrets      wire.Secrets          // until no further run needs them; never in the journal
 	dispatchedAt robotEpoch
 	array        *arrayRange // nil: the task runs no range of indexes
+	restarts     *restarts   // nil: the manager restarts the task, not the agent
 	trace        string      // of the dispatch; empty: it belongs to none, or an earlier agent received it
-	// shim is nil until it was started, later in the round that accepted the attempt.
+	// shim is nil until it was started, later in the round that accepted the attempt, and between two
+	// runs.
 	shim      *supervisor.Shim
-	startedAt time.Time // zero: not started yet
-	// stopReason is why the run must not be started. If empty, it may.
+	startedAt time.Time // of the process; zero: not started yet
+	// stopReason is why no run must be started any more. If empty, it may.
 	stopReason string
 	lastReport wire.Status // zero: none yet
 	seqBase    uint64      // above the numbers that earlier agents have used
@@ -216,13 +227,17 @@ func New(c Config) *Runner {
 	if c.Jitter == nil {
 		c.Jitter = randomDuration
 	}
+	if c.SinceBoot == nil {
+		c.SinceBoot = shim.SinceBoot
+	}
 	if c.KillLeftovers == nil {
 		c.KillLeftovers = supervisor.KillLeftovers
 	}
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
-		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, log: c.Log,
+		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot, log: c.Log,
+		contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
@@ -233,7 +248,14 @@ func New(c Config) *Runner {
 // Run works until ctx ends. It returns an error if the journal is broken.
 func (r *Runner) Run(ctx context.Context) error {
 	var selfStopCheck, progressCheck <-chan time.Time
+	restartCheck := time.NewTimer(maxRestartSleep)
+	defer restartCheck.Stop()
 	for {
+		if wait, isNeeded := r.untilRestart(); isNeeded {
+			restartCheck.Reset(wait)
+		} else {
+			restartCheck.Stop()
+		}
 		if wait, isNeeded := r.untilProgress(); progressCheck == nil && isNeeded {
 			progressCheck = time.After(wait)
 		}
@@ -249,6 +271,8 @@ func (r *Runner) Run(ctx context.Context) error {
 			r.killOverdueShims()
 		case <-progressCheck:
 			progressCheck = nil
+		case <-restartCheck.C:
+		case <-r.contacts:
 		case m := <-r.inbox:
 			messages = r.gatherMessages(m)
 		case grace := <-r.stopRequests:
@@ -289,7 +313,9 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 			return err
 		}
 	}
+	r.advanceWaits(p)
 	r.reportProgress(p)
+	r.sendHeldReports(p)
 	if err := r.executePlan(ctx, p); err != nil {
 		return err
 	}

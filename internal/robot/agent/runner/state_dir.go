@@ -172,32 +172,27 @@ func (p StateDir) sweepSharedDirs(inUse func(dir string) bool, now time.Time) {
 	}
 }
 
-// makeAttemptDirs creates the directories of an attempt, empty.
-func (p StateDir) makeAttemptDirs(uid string, attempt int32) error {
-	if err := os.RemoveAll(p.attemptDir(uid, attempt)); err != nil {
-		return fmt.Errorf("clear the task's directory: %w", err)
+// makeRunDirs creates the directories of a run, empty. A later run of an attempt keeps those of the task
+// and of its log. Those of earlier shims are removed: the journal has how they ended.
+func (p StateDir) makeRunDirs(uid string, attempt int32, run int64) error {
+	outdated := []string{p.attemptDir(uid, attempt)}
+	if run > 1 {
+		outdated = p.listRunDirs(uid, attempt)
+	}
+	for _, dir := range outdated {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("clear the task's directory: %w", err)
+		}
 	}
 	// 0711: a task of another user can reach its directory, but not list this one.
 	err := os.MkdirAll(p.attemptDir(uid, attempt), 0o711)
-	for _, dir := range []string{p.WorkDir(uid, attempt), p.ShimDir(uid, attempt), p.LogDir(uid, attempt)} {
-		err = errors.Join(err, os.Mkdir(dir, 0o700))
+	for _, dir := range []string{p.WorkDir(uid, attempt), p.RunDir(uid, attempt, run), p.LogDir(uid, attempt)} {
+		if failed := os.Mkdir(dir, 0o700); !errors.Is(failed, fs.ErrExist) {
+			err = errors.Join(err, failed)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("create the task's directory: %w", err)
-	}
-	return nil
-}
-
-// replaceRunDir creates the directory of a run and deletes those of the runs before, whose ends are in the
-// journal. The other directories of the attempt stay.
-func (p StateDir) replaceRunDir(uid string, attempt int32, run int64) error {
-	for _, dir := range p.listRunDirs(uid, attempt) {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove the directory of an earlier run: %w", err)
-		}
-	}
-	if err := os.Mkdir(p.RunDir(uid, attempt, run), 0o700); err != nil {
-		return fmt.Errorf("create the directory of a run: %w", err)
 	}
 	return nil
 }

@@ -71,6 +71,9 @@ func (m *usageMeter) measureTasks(tasks []LiveTask, now time.Time) []wire.TaskUs
 	m.last = make(map[attemptKey]sample, len(tasks))
 	var changed []wire.TaskUsage
 	for _, t := range tasks {
+		if t.State == TaskRestarting {
+			continue
+		}
 		key := attemptKey{t.UID, t.Attempt}
 		s, known := before[key]
 		if r, ok := m.readUsageLocked(t, processes, now); ok {
