@@ -57,6 +57,9 @@ type Config struct {
 	LogDir string
 	// IsSilent makes the robot ignore dispatches and task lists, although it sends heartbeats.
 	IsSilent bool
+	// RestartsTasks makes the robot an agent that restarts tasks by their restartPolicy. Run, Exit and
+	// OnStart apply to each run.
+	RestartsTasks bool
 	// OmitsConnectionID makes the robot an agent of an earlier version, which sends no connection id.
 	OmitsConnectionID bool
 }
@@ -101,6 +104,7 @@ type attempt struct {
 	ended   bool
 	indexes *indexes // of a range; nil for other tasks
 	index   *int32   // of a task of one index; nil for other tasks
+	runs    *runs    // nil: the manager restarts the task
 }
 
 // Start connects and registers a robot. It returns once the server has accepted the robot, or
@@ -203,7 +207,7 @@ func (r *Robot) currentConnectionID() string {
 
 func (r *Robot) sendRegister() {
 	r.publishKind(wire.KindRegister, wire.Register{
-		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true, RunsArrays: true,
+		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: r.cfg.RestartsTasks,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
 			CPU: &wire.CPU{LogicalCores: 64}, Memory: &wire.Memory{Total: 256 << 30}, Drivers: []string{"exec", "raw_exec"},
@@ -396,7 +400,11 @@ func (r *Robot) repeatReportLocked(k key, it *attempt) {
 		r.queueReport(k, it.pending[len(it.pending)-1])
 		return
 	}
-	if !it.ended {
+	switch {
+	case it.ended:
+	case it.runs.isWaiting():
+		r.reportWaitLocked(k, it)
+	default:
 		r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Array: it.indexes.report()})
 	}
 }
@@ -405,13 +413,21 @@ func (r *Robot) startAttemptLocked(k key, d wire.Dispatch) {
 	it := &attempt{epoch: d.Epoch, indexes: newIndexes(d.Task.Spec.Array)}
 	if d.Task.Spec.Array != nil {
 		it.index = d.Task.Spec.Array.Index
+	} else if r.cfg.RestartsTasks {
+		it.runs = newRuns(d.Task.Spec)
 	}
 	r.attempts[k] = it
+	r.addReportLocked(k, it, wire.Status{State: wire.ReportPending, Event: "Accepted"})
+	r.startRunLocked(k, it)
+}
+
+// startRunLocked starts the first or the next run of an attempt.
+func (r *Robot) startRunLocked(k key, it *attempt) {
 	r.starts[k.uid]++
 	if r.cfg.OnStart != nil {
 		r.cfg.OnStart(k.uid, k.attempt, time.Now())
 	}
-	r.addReportLocked(k, it, wire.Status{State: wire.ReportPending, Event: "Accepted"})
+	it.runs.startNext()
 	r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
 	case it.indexes != nil:
@@ -448,15 +464,19 @@ func (r *Robot) publishLogs(_ context.Context, uid string, l wire.Logs) error {
 	return nil
 }
 
-// endAttemptLocked ends an attempt once. An empty reason means that it exited on its own.
+// endAttemptLocked ends an attempt once. An empty reason means that it exited on its own: then another
+// run may follow.
 func (r *Robot) endAttemptLocked(k key, it *attempt, reason string) {
 	if it.ended {
 		return
 	}
-	it.ended = true
 	if it.timer != nil {
 		it.timer.Stop()
 	}
+	if reason == "" && r.restartLocked(k, it, r.exitCodeOf(k, it)) {
+		return
+	}
+	it.ended = true
 	now := time.Now()
 	s := wire.Status{State: wire.ReportCompleted, Event: "Completed", Message: "Task completed", FinishedAt: &now, Array: it.indexes.report()}
 	switch code := r.exitCodeOf(k, it); {
@@ -491,8 +511,12 @@ func (r *Robot) handleTaskList(l wire.TaskList) {
 	for _, ref := range l.Refs {
 		k := key{ref.UID, ref.Attempt}
 		named[k] = true
-		if it := r.attempts[k]; it != nil && it.indexes != nil {
+		it := r.attempts[k]
+		if it != nil && it.indexes != nil {
 			it.indexes.startsNone = ref.StartsNoIndex
+		}
+		if it != nil && it.runs != nil {
+			r.setStartsNoRunLocked(k, it, ref.StartsNoRun)
 		}
 	}
 	for k, it := range r.attempts {
@@ -505,6 +529,7 @@ func (r *Robot) handleTaskList(l wire.TaskList) {
 // addReportLocked sends a report and keeps it until it is acknowledged.
 func (r *Robot) addReportLocked(k key, it *attempt, s wire.Status) {
 	it.seq++
+	it.runs.addTo(&s)
 	s.TaskUID, s.RobotName, s.Attempt, s.Seq, s.UpdatedAt = k.uid, r.cfg.RobotID, k.attempt, it.seq, time.Now()
 	it.pending = append(it.pending, s)
 	r.queueReport(k, s)

@@ -156,7 +156,7 @@ func optionalTime(t time.Time) *time.Time {
 func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 	x := run.restarts
 	switch {
-	case r.stopping, run.stopReason != "", run.nextDispatch != nil, x.startsNone, end.Reason == wire.ReasonRejected:
+	case run.stopReason != "", x.startsNone:
 	case end.Reason == wire.ReasonTemplateChanged:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case wire.IsWithoutFault(end.Reason):

@@ -68,7 +68,9 @@ type recordedReports struct {
 	now  func() time.Duration
 }
 
-func (r *recordedReports) Put(s wire.Status) { r.all, r.sent = append(r.all, s), append(r.sent, r.now()) }
+func (r *recordedReports) Put(s wire.Status) {
+	r.all, r.sent = append(r.all, s), append(r.sent, r.now())
+}
 
 // contact is when the robot had contact.
 type contact struct{ silence time.Duration }
@@ -438,6 +440,10 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 			if run := x.live["t1"]; run.isWaiting() != test.restarts {
 				t.Errorf("waiting %t, want %t", run.isWaiting(), test.restarts)
 			}
+			e, _ := x.journal.Get("t1", 1)
+			if e.AwaitsRun() != test.restarts || !test.restarts && e.Status.Reason != wire.ReasonExited {
+				t.Errorf("the journal has %+v, want a wait %t, or the end by itself", e, test.restarts)
+			}
 		})
 	}
 }
@@ -681,10 +687,23 @@ func TestRestart_WaitAndClocks(t *testing.T) {
 				must(t, x.journal.Append(journal.Record{Kind: journal.RunEnded, UID: "t1", Attempt: 1, At: end.At, BootID: "an earlier one", Status: &end.Status, Restart: &end.Restart}))
 			}
 			x.restartAgent()
-			if got, _ := x.untilRestart(); got != test.wait {
+			if got := max(x.live["t1"].restarts.last.next.Sub(x.bootTime()), 0); got != test.wait {
 				t.Errorf("waits %v, want %v", got, test.wait)
 			}
 		})
+	}
+}
+
+// Timers do not run while the machine sleeps.
+func TestRestart_LooksAtTheClockDuringALongWait(t *testing.T) {
+	x := newRestartTest(t, restarting(1, time.Hour))
+	if _, isNeeded := x.untilRestart(); isNeeded {
+		t.Error("an agent without tasks waits for a run")
+	}
+	x.dispatch(1)
+	x.end(shim.Exit{Code: 3})
+	if wait, isNeeded := x.untilRestart(); !isNeeded || wait != maxRestartSleep {
+		t.Errorf("sleeps for %v, %t, want %v", wait, isNeeded, maxRestartSleep)
 	}
 }
 
