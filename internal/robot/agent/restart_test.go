@@ -85,3 +85,26 @@ func TestRestart_NextAgentGoesOn(t *testing.T) {
 		t.Errorf("after %d runs: end = %+v, and %d runs", before, end, len(lines(ran)))
 	}
 }
+
+// Without contact the agent does not give up a task. The first contact ends it.
+func TestRestart_ContactEndsATaskWhosePolicyIsUsedUp(t *testing.T) {
+	t.Parallel()
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	failing := shell("t1", "echo x >> runs; exit 7", func(t *wire.Task) { t.Spec.RestartPolicy = &wire.RestartPolicy{Attempts: 1} })
+	s.dispatch(failing, 1)
+	if end := s.awaitEnd("t1", 1); end.Run != 2 || end.ExitCode != 7 {
+		t.Errorf("end with contact = %+v, want that of the second run", end)
+	}
+	s.dispatch(failing, 2)
+	s.await("t1", 2, "a wait", func(r wire.Status) bool { return r.NextRunAt != nil })
+	s.stop()
+	waitUntil(t, "a run that the policy does not allow", func() bool {
+		return len(lines(filepath.Join(runner.StateDir(dir).WorkDir("t1", 2), "runs"))) > 2
+	})
+	s.start()
+	if end := s.awaitEnd("t1", 2); end.Run < 3 || end.ExitCode != 7 || end.Reason != wire.ReasonExited {
+		t.Errorf("end after a time without contact = %+v, want that of the last run", end)
+	}
+}

@@ -283,3 +283,62 @@ func BenchmarkWriter(b *testing.B) {
 		})
 	}
 }
+
+// A further run of an attempt continues its log. A line that the run before has not completed ends there.
+func TestOpenWriter_ContinuesALog(t *testing.T) {
+	open := func(dir string) *Writer {
+		w, err := OpenWriter(dir, Options{}, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	dir := filepath.Join(t.TempDir(), "logs")
+	for run, text := range []string{"one\nunfin", "ished\n", "three\n", "", "five"} {
+		w := open(dir)
+		w.WriteSystemLine(fmt.Sprint("run ", run), start)
+		w.Write(Stdout, []byte(text), start)
+		w.Write(Stderr, bytes.Repeat([]byte("e"), run*MaxText/2), start)
+		w.Close(start)
+	}
+	all, gone := records(t, dir)
+	if gone > 0 {
+		t.Errorf("%d bytes are gone", gone)
+	}
+	if got, want := output(all, Stdout), "one\nunfin\nished\nthree\nfive"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+	if got, want := output(all, System), "run 0\nrun 1\nrun 2\nrun 3\nrun 4\n"; got != want {
+		t.Errorf("lines of the agent %q, want %q", got, want)
+	}
+	for i, line := range strings.Split(output(all, Stderr), "\n") {
+		if want := (i + 1) * MaxText / 2; len(line) != want {
+			t.Errorf("line %d of stderr has %d bytes, want %d", i, len(line), want)
+		}
+	}
+}
+
+func TestOpenWriter_RemovesATornRecord(t *testing.T) {
+	dir := t.TempDir()
+	w := NewWriter(dir, Options{})
+	w.Write(Stdout, []byte("whole\n"), start)
+	w.Close(start)
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	f, err := os.OpenFile(files[0], os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = f.WriteString(strings.Repeat("torn", 10<<10))
+	_ = f.Close()
+	if w, err = OpenWriter(dir, Options{}, start); err != nil {
+		t.Fatal(err)
+	}
+	w.Write(Stdout, []byte("next\n"), start)
+	w.Close(start)
+	if all, _ := records(t, dir); output(all, Stdout) != "whole\nnext\n" {
+		t.Errorf("output %q, want the torn record removed", output(all, Stdout))
+	}
+}

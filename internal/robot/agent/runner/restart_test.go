@@ -436,7 +436,11 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 			if len(x.live) != 1 || x.live["t1"].attempt != 1 {
 				t.Fatalf("the running attempt has ended: %+v", x.lastReport())
 			}
+			x.pass(2 * time.Second) // no report must wait for the pause between reports
 			x.end(shim.Exit{Code: 3})
+			if waits := slices.ContainsFunc(x.reports.all, func(s wire.Status) bool { return s.NextRunAt != nil }); waits != test.restarts {
+				t.Errorf("a wait was reported: %t, want %t", waits, test.restarts)
+			}
 			if run := x.live["t1"]; run.isWaiting() != test.restarts {
 				t.Errorf("waiting %t, want %t", run.isWaiting(), test.restarts)
 			}
