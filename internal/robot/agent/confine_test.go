@@ -268,9 +268,11 @@ func TestTemplate_ChangeModes(t *testing.T) {
 		dispatch(task, "yard")
 		_ = uid
 	}
-	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonTemplateChanged || end.ExitCode != 3 {
-		t.Errorf("ended as %+v, want TemplateChanged", end)
+	again := s.await("t1", 1, "the second run", func(r wire.Status) bool { return r.Run == 2 && r.Reason == "" })
+	if first := again.Runs[0]; first.Reason != wire.ReasonTemplateChanged || first.ExitCode != 3 {
+		t.Errorf("the first run ended as %+v, want TemplateChanged", first)
 	}
+	waitUntil(t, "the second run to read its config", func() bool { return output(t, dir, "t1", 1, record.Stdout) == "hall\nyard\n" })
 	waitUntil(t, "the signal to arrive", func() bool { return output(t, dir, "t2", 1, record.Stdout) == "hall\nyard\n" })
 	config := filepath.Join(runner.StateDir(dir).WorkDir("t3", 1), "config")
 	waitUntil(t, "the file to be rendered again", func() bool { b, _ := os.ReadFile(config); return string(b) == "yard\n" })
