@@ -195,7 +195,7 @@ func (s *fakeServer) countStarts() (n int) {
 // killTasksAtEnd kills the tasks that outlive their agents when the test ends.
 func killTasksAtEnd(t *testing.T, dir string) {
 	t.Cleanup(func() {
-		found, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*", "shim"))
+		found, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*", "shim*"))
 		for _, d := range found {
 			if err := supervisor.KillTask(d, testTimeout); err != nil {
 				t.Error(err)

@@ -24,7 +24,7 @@ type SetUp struct {
 
 // TemplateChange is what to do if a later rendering changes a template.
 type TemplateChange struct {
-	// Restart ends the task, so that the agent restarts it as a new attempt.
+	// Restart ends the task, so that it is started again.
 	Restart bool `json:"restart,omitempty"`
 	// Signal is sent to the task. If zero, none is sent.
 	Signal syscall.Signal `json:"signal,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
@@ -150,4 +151,48 @@ func (r *Runner) newAdoptedRun(e journal.Entry) *run {
 		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}
 	return run
+}
+
+// restoreRestarts returns the state of an attempt that an earlier agent accepted. It is nil if that agent
+// did not restart tasks: then the manager restarts this one.
+func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
+	if e.Run == 0 {
+		return nil
+	}
+	x := newRestarts(s)
+	if x == nil {
+		return nil
+	}
+	x.run, x.attributes, x.lacksSecrets = e.Run, e.Attributes, len(s.SecretEnv) > 0
+	if end := e.LastEnd; end != nil {
+		at := r.bootTime().Add(-r.timeSince(end))
+		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}
+		x.last = &runEnd{status: end.Status, at: at, next: at.Add(end.Restart.Wait), endsWithContact: end.Restart.EndsWithContact}
+		x.ended = slices.Clone(end.Status.Runs)
+	}
+	return x
+}
+
+// timeSince returns the time since the end of a run. After a reboot only the clock has it, which may have
+// been set back: then the run has ended just now, so that no wait gets longer.
+func (r *Runner) timeSince(end *journal.RunEnd) time.Duration {
+	if end.BootID == proc.BootID() {
+		return max(r.sinceBoot()-end.Restart.EndedSinceBoot, 0)
+	}
+	return max(r.now().Sub(end.At), 0)
+}
+
+// resumeWait takes over an attempt that waits for its next run.
+func (r *Runner) resumeWait(p *plan, run *run) {
+	x := run.restarts
+	if started := x.last.status.StartedAt; started != nil {
+		run.startedAt = *started
+	}
+	r.live[run.task.Metadata.UID] = run
+	r.quotas.addRun(run, r.dirs)
+	if x.lacksSecrets {
+		r.finishRun(p, run, secretsLostStatus(x.last.status))
+		return
+	}
+	r.reportWait(p, run)
 }

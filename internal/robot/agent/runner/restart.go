@@ -1,10 +1,8 @@
 package runner
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"syscall"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/core/restart"
@@ -16,13 +14,8 @@ import (
 const (
 	// maxRestartTime bounds the delay and the interval of a restart policy.
 	maxRestartTime = 366 * 24 * time.Hour
-	// reportPause is the shortest pause between two reports about the runs of a task. The end of the
-	// attempt does not wait for it.
-	reportPause = time.Second
 	// maxRestartSleep bounds a sleep before a restart: timers do not run while the machine sleeps.
 	maxRestartSleep = 10 * time.Second
-	// defaultContactTimeout is three of the usual heartbeats.
-	defaultContactTimeout = 90 * time.Second
 )
 
 // restarts is the state of an attempt that the agent restarts: of one run after another. Its times are
@@ -89,27 +82,6 @@ func (r *Runner) bootTime() time.Time { return time.Unix(0, 0).Add(r.sinceBoot()
 // wallTime returns what the robot's clock shows at a time of bootTime, as far as is known now.
 func (r *Runner) wallTime(t time.Time) time.Time { return r.now().Add(t.Sub(r.bootTime())).UTC() }
 
-// SetConnected records whether there is a connection to the server.
-func (r *Runner) SetConnected(connected bool) {
-	r.isConnected.Store(connected)
-	r.NotifyContact()
-}
-
-// NotifyContact has the runner look again whether the robot has contact, after the server has
-// acknowledged a heartbeat.
-func (r *Runner) NotifyContact() {
-	select {
-	case r.contacts <- struct{}{}:
-	default: // it has not looked since the last call
-	}
-}
-
-// hasContact reports whether the server can decide about this robot's tasks: it is connected and
-// acknowledges heartbeats.
-func (r *Runner) hasContact() bool {
-	return r.isConnected.Load() && !r.lastSeen.IsPastDeadline(r.contactTimeout)
-}
-
 // endRun handles the end of a run: another run follows, or the attempt ends.
 func (r *Runner) endRun(p *plan, run *run, end wire.Status) {
 	x := run.restarts
@@ -143,15 +115,6 @@ func (r *Runner) recordRunEnd(run *run, end wire.Status) wire.Status {
 	return end
 }
 
-func lastRuns(all []wire.Run) []wire.Run { return all[max(len(all)-wire.MaxRuns, 0):] }
-
-func optionalTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 // nextRestart decides what follows a run that has just ended. Without a restart the decision is exhausted.
 func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 	x := run.restarts
@@ -180,34 +143,6 @@ func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Deci
 		},
 	})
 	r.reportWait(p, run)
-}
-
-// reportWait reports that an attempt waits for its next run.
-func (r *Runner) reportWait(p *plan, run *run) {
-	x := run.restarts
-	next := r.wallTime(x.last.next)
-	r.reportRun(p, run, wire.Status{
-		State: wire.ReportRunning, Reason: wire.ReasonRestarting, Event: wire.ReasonRestarting, NextRunAt: &next,
-		Message: fmt.Sprintf("Restarting at %s UTC (run %d): %s", next.Format(time.TimeOnly), x.run+1, describeRunEnd(x.last.status)),
-	})
-}
-
-// describeRunEnd returns how a run ended, for people.
-func describeRunEnd(s wire.Status) string {
-	switch {
-	case s.State == wire.ReportCompleted, s.Reason == wire.ReasonExited:
-		return fmt.Sprintf("exit code %d", s.ExitCode)
-	case s.Reason == wire.ReasonSignaled:
-		return fmt.Sprintf("signal %d (%s)", s.Signal, syscall.Signal(s.Signal))
-	}
-	return s.Message
-}
-
-// secretsLostStatus returns the report about an attempt that cannot go on after the end of a run.
-func secretsLostStatus(end wire.Status) wire.Status {
-	s := unknownEndStatus()
-	s.Message = "The agent was restarted and has the values of secretEnv no more, so the robot cannot restart the task: " + describeRunEnd(end)
-	return s
 }
 
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.
@@ -245,44 +180,10 @@ func (r *Runner) planRun(p *plan, run *run) {
 	p.records, p.starts = append(p.records, record), append(p.starts, run)
 }
 
-// logLine returns the line of the agent in the log before the output of a run. It is empty for the first.
-func (r *Runner) logLine(run *run) string {
-	x := run.restarts
-	if x == nil || x.last == nil {
-		return ""
-	}
-	pause := r.bootTime().Sub(x.last.at).Round(time.Millisecond)
-	return fmt.Sprintf("run %d starts, %s after run %d ended: %s", x.run, pause, x.last.status.Run, describeRunEnd(x.last.status))
-}
-
 // hasArtifacts reports whether an earlier run of the attempt has downloaded the artifacts: its process was
 // started.
 func (run *run) hasArtifacts() bool {
 	return run.restarts != nil && slices.ContainsFunc(run.restarts.ended, func(one wire.Run) bool { return one.StartedAt != nil })
-}
-
-// reportRun reports about the run of an attempt, at most once in reportPause. The last report counts.
-func (r *Runner) reportRun(p *plan, run *run, s wire.Status) {
-	s = r.buildReport(run, s)
-	if x := run.restarts; x != nil {
-		now := r.bootTime()
-		if x.isHeld = !x.reportedAt.IsZero() && now.Before(x.reportedAt.Add(reportPause)); x.isHeld {
-			return
-		}
-		x.reportedAt = now
-	}
-	p.reports = append(p.reports, s)
-}
-
-// sendHeldReports sends the last reports about runs that have waited long enough.
-func (r *Runner) sendHeldReports(p *plan) {
-	now := r.bootTime()
-	for _, run := range r.live {
-		if x := run.restarts; x != nil && x.isHeld && !now.Before(x.reportedAt.Add(reportPause)) {
-			x.isHeld, x.reportedAt = false, now
-			p.reports = append(p.reports, run.lastReport)
-		}
-	}
 }
 
 // untilRestart returns the time until a run is due or a report may be sent. It is false if there is none.
@@ -299,67 +200,6 @@ func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 		}
 	}
 	return max(wait, 0), isNeeded
-}
-
-// addRuns adds the runs of an attempt to a report about it.
-func (run *run) addRuns(s *wire.Status) {
-	x := run.restarts
-	s.Run, s.Runs = 0, nil
-	if x == nil || s.State == wire.ReportPending {
-		return
-	}
-	if s.Run = x.run; x.run < 2 {
-		return
-	}
-	all := slices.Clone(x.ended)
-	if n := len(all); n == 0 || all[n-1].Run < x.run {
-		all = append(all, wire.Run{Run: x.run, StartedAt: optionalTime(run.startedAt)})
-	}
-	s.Runs = lastRuns(all)
-}
-
-// restoreRestarts returns the state of an attempt that an earlier agent accepted. It is nil if that agent
-// did not restart tasks: then the manager restarts this one.
-func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
-	if e.Run == 0 {
-		return nil
-	}
-	x := newRestarts(s)
-	if x == nil {
-		return nil
-	}
-	x.run, x.attributes, x.lacksSecrets = e.Run, e.Attributes, len(s.SecretEnv) > 0
-	if end := e.LastEnd; end != nil {
-		at := r.bootTime().Add(-r.timeSince(end))
-		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}
-		x.last = &runEnd{status: end.Status, at: at, next: at.Add(end.Restart.Wait), endsWithContact: end.Restart.EndsWithContact}
-		x.ended = slices.Clone(end.Status.Runs)
-	}
-	return x
-}
-
-// timeSince returns the time since the end of a run. After a reboot only the clock has it, which may have
-// been set back: then the run has ended just now, so that no wait gets longer.
-func (r *Runner) timeSince(end *journal.RunEnd) time.Duration {
-	if end.BootID == proc.BootID() {
-		return max(r.sinceBoot()-end.Restart.EndedSinceBoot, 0)
-	}
-	return max(r.now().Sub(end.At), 0)
-}
-
-// resumeWait takes over an attempt that waits for its next run.
-func (r *Runner) resumeWait(p *plan, run *run) {
-	x := run.restarts
-	if started := x.last.status.StartedAt; started != nil {
-		run.startedAt = *started
-	}
-	r.live[run.task.Metadata.UID] = run
-	r.quotas.addRun(run, r.dirs)
-	if x.lacksSecrets {
-		r.finishRun(p, run, secretsLostStatus(x.last.status))
-		return
-	}
-	r.reportWait(p, run)
 }
 
 // setStartsNoRun sets whether the attempt in a task list may start further runs.

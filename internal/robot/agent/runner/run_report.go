@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// reportPause is the shortest pause between two reports about the runs of a task. The end of the attempt
+// does not wait for it.
+const reportPause = time.Second
+
+// reportWait reports that an attempt waits for its next run.
+func (r *Runner) reportWait(p *plan, run *run) {
+	x := run.restarts
+	next := r.wallTime(x.last.next)
+	r.reportRun(p, run, wire.Status{
+		State: wire.ReportRunning, Reason: wire.ReasonRestarting, Event: wire.ReasonRestarting, NextRunAt: &next,
+		Message: fmt.Sprintf("Restarting at %s UTC (run %d): %s", next.Format(time.TimeOnly), x.run+1, describeRunEnd(x.last.status)),
+	})
+}
+
+// describeRunEnd returns how a run ended, for people.
+func describeRunEnd(s wire.Status) string {
+	switch {
+	case s.State == wire.ReportCompleted, s.Reason == wire.ReasonExited:
+		return fmt.Sprintf("exit code %d", s.ExitCode)
+	case s.Reason == wire.ReasonSignaled:
+		return fmt.Sprintf("signal %d (%s)", s.Signal, syscall.Signal(s.Signal))
+	}
+	return s.Message
+}
+
+// secretsLostStatus returns the report about an attempt that cannot go on after the end of a run.
+func secretsLostStatus(end wire.Status) wire.Status {
+	s := unknownEndStatus()
+	s.Message = "The agent was restarted and has the values of secretEnv no more, so the robot cannot restart the task: " + describeRunEnd(end)
+	return s
+}
+
+// logLine returns the line of the agent in the log before the output of a run. It is empty for the first.
+func (r *Runner) logLine(run *run) string {
+	x := run.restarts
+	if x == nil || x.last == nil {
+		return ""
+	}
+	pause := r.bootTime().Sub(x.last.at).Round(time.Millisecond)
+	return fmt.Sprintf("run %d starts, %s after run %d ended: %s", x.run, pause, x.last.status.Run, describeRunEnd(x.last.status))
+}
+
+// reportRun reports about the run of an attempt, at most once in reportPause. The last report counts.
+func (r *Runner) reportRun(p *plan, run *run, s wire.Status) {
+	s = r.buildReport(run, s)
+	if x := run.restarts; x != nil {
+		now := r.bootTime()
+		if x.isHeld = !x.reportedAt.IsZero() && now.Before(x.reportedAt.Add(reportPause)); x.isHeld {
+			return
+		}
+		x.reportedAt = now
+	}
+	p.reports = append(p.reports, s)
+}
+
+// sendHeldReports sends the last reports about runs that have waited long enough.
+func (r *Runner) sendHeldReports(p *plan) {
+	now := r.bootTime()
+	for _, run := range r.live {
+		if x := run.restarts; x != nil && x.isHeld && !now.Before(x.reportedAt.Add(reportPause)) {
+			x.isHeld, x.reportedAt = false, now
+			p.reports = append(p.reports, run.lastReport)
+		}
+	}
+}
+
+// addRuns adds the runs of an attempt to a report about it.
+func (run *run) addRuns(s *wire.Status) {
+	x := run.restarts
+	s.Run, s.Runs = 0, nil
+	if x == nil || s.State == wire.ReportPending {
+		return
+	}
+	if s.Run = x.run; x.run < 2 {
+		return
+	}
+	all := slices.Clone(x.ended)
+	if n := len(all); n == 0 || all[n-1].Run < x.run {
+		all = append(all, wire.Run{Run: x.run, StartedAt: optionalTime(run.startedAt)})
+	}
+	s.Runs = lastRuns(all)
+}
+
+func lastRuns(all []wire.Run) []wire.Run { return all[max(len(all)-wire.MaxRuns, 0):] }
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
