@@ -48,9 +48,10 @@ func Decode[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// WithinLimits returns the report with texts and outputs truncated to sizes that fit a Task
+// WithinLimits returns the report with texts, runs and outputs truncated to sizes that fit a Task
 // object.
 func (s Status) WithinLimits() Status {
+	s = s.boundRuns()
 	s.Message = TruncateText(s.Message, maxMessage)
 	s.Event, s.Reason = TruncateText(s.Event, maxToken), TruncateText(s.Reason, maxToken)
 	if s.Array != nil {
