@@ -82,7 +82,10 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 		next.DeviceInfo = deviceStatus(w.device)
 	}
 	if !w.registered.IsZero() {
-		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address, AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays}
+		next.Agent = &robotv1.AgentInfo{
+			Protocol: w.protocol, Version: w.version, Address: w.address,
+			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
+		}
 		next.Policy = policyStatus(w.policy)
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}

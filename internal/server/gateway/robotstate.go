@@ -50,6 +50,8 @@ type robotState struct {
 	answersDispatches bool
 	// runsArrays: its agent runs ranges and indexes of arrays, as registered.
 	runsArrays bool
+	// restartsTasks: its agent restarts tasks, as registered.
+	restartsTasks bool
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
 	// contacts counts the messages that change lastSeen.
@@ -168,7 +170,8 @@ func (w *robotState) storedLastSeen() time.Time { return w.lastSeen.UTC().Trunca
 func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.Register) {
 	w.recordContact(now)
 	w.registered, w.awaitsResponse = now, true
-	w.answersDispatches, w.runsArrays = r.AnswersDispatches && protocol == robotv1.ProtocolV2, r.RunsArrays && protocol == robotv1.ProtocolV2
+	isV2 := protocol == robotv1.ProtocolV2
+	w.answersDispatches, w.runsArrays, w.restartsTasks = r.AnswersDispatches && isV2, r.RunsArrays && isV2, r.RestartsTasks && isV2
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)
