@@ -75,7 +75,9 @@ func lostAttemptOf(t *robotv1.Task) *robotv1.Task {
 	}
 	o := *t // nothing below is changed in place
 	o.Spec.TargetRobot = a.Robot
-	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt, LostAttempt: a.Attempt, Attempts: []robotv1.TaskAttempt{*a}}
+	o.Status = robotv1.TaskStatus{
+		State: string(lifecycle.TaskRunning), Attempt: a.Attempt, LostAttempt: a.Attempt, Attempts: []robotv1.TaskAttempt{*a}, PauseAttempt: t.Status.PauseAttempt,
+	}
 	return &o
 }
 

@@ -109,8 +109,13 @@ func (r report) isSameKind(o report) bool {
 	return r.usageOnly == o.usageOnly && (r.acceptance == nil) == (o.acceptance == nil)
 }
 
-// mergeOlder returns a report of progress with what only an older one has.
+// mergeOlder returns a report of progress with what only an older one has. A report about an earlier
+// run has arrived late.
 func (r report) mergeOlder(old report) report {
+	receivedAt := old.receivedAt
+	if r.runPosition().isBefore(old.runPosition()) {
+		r, old = old, r
+	}
 	outputs := maps.Clone(r.Outputs)
 	for k, v := range old.Outputs {
 		if _, isNewer := outputs[k]; isNewer || len(outputs) >= wire.MaxOutputs {
@@ -122,7 +127,7 @@ func (r report) mergeOlder(old report) report {
 		outputs[k] = v
 	}
 	r.Outputs = outputs
-	if r.StartedAt == nil {
+	if r.StartedAt == nil && r.Run == old.Run {
 		r.StartedAt = old.StartedAt
 	}
 	if r.Resources == nil {
@@ -131,7 +136,7 @@ func (r report) mergeOlder(old report) report {
 	if r.Array == nil || old.Array != nil && old.Seq > r.Seq {
 		r.Array = old.Array // the report with the greater number has all ends of the other
 	}
-	r.Seq, r.receivedAt = max(r.Seq, old.Seq), old.receivedAt
+	r.Seq, r.receivedAt = max(r.Seq, old.Seq), receivedAt
 	return r
 }
 

@@ -87,9 +87,10 @@ type reportWorker struct {
 	*reportWriter
 	wake chan struct{}
 
-	mu     sync.Mutex
-	robots map[string]*robotReports // that have reports
-	turns  uint64                   // counts batches that were taken
+	mu        sync.Mutex
+	robots    map[string]*robotReports // that have reports
+	turns     uint64                   // counts batches that were taken
+	runWrites map[types.UID]time.Time  // last writes about the runs of tasks, within runWritePeriod
 }
 
 // robotReports has the reports of one robot in one worker.
@@ -147,6 +148,7 @@ func (w *reportWorker) addReport(r report) bool {
 	if r.IsTerminal() && b.failures == 0 {
 		b.due = w.now() // no later report can improve the write
 	}
+	w.delayRunLocked(b, r)
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -340,6 +342,9 @@ func (w *reportWorker) writeBatch(ctx context.Context, uid types.UID, rs []repor
 		next, verdicts := applyReports(w.now(), t, rs)
 		err := w.updateStatus(ctx, t, next)
 		if err == nil {
+			if next != t {
+				w.recordRunWrite(rs)
+			}
 			w.recordTrace(t, next, rs)
 			w.finishReports(rs, verdicts)
 			return nil

@@ -89,7 +89,7 @@ func (l *taskLists) initMaps() {
 // list does not name the attempt, another list follows, even with the same content: the
 // Task may be canceled while it is sent, and the last list is older than the dispatch
 // and would stop nothing. Another one also follows if the attempt is to start no more
-// indexes, because the agent did not know it when it received the last one.
+// indexes or runs, because the agent did not know it when it received the last one.
 func (l *taskLists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *taskLists) dispatchEpoch(t *robotv1.Task) uint64 {
 	epoch := max(versionOf(t.ResourceVersion), c.list+1)
 	c.dispatch = max(c.dispatch, epoch)
 	isNamed := slices.ContainsFunc(c.refs, func(r wire.TaskReference) bool { return equalAttempts(r, refOf(t)) })
-	if c.protocol == robotv1.ProtocolV2 && (!isNamed || startsNoIndex(t)) {
+	if c.protocol == robotv1.ProtocolV2 && (!isNamed || startsNoIndex(t) || startsNoRun(t)) {
 		c.protocol = ""
 		l.markDirtyLocked(t.CurrentRobot(), listWindow)
 	}
@@ -173,7 +173,7 @@ func (l *taskLists) markMoved(old, now *robotv1.Task) {
 	was, is := isListed(old), isListed(now)
 	switch {
 	case was && is && old.CurrentRobot() == now.CurrentRobot() && old.Status.Attempt == now.Status.Attempt:
-		if startsNoIndex(old) != startsNoIndex(now) {
+		if startsNoIndex(old) != startsNoIndex(now) || startsNoRun(old) != startsNoRun(now) {
 			l.markDirty(now.CurrentRobot(), 0)
 		}
 	case was && is:
@@ -409,13 +409,15 @@ func sortRefs(refs []wire.TaskReference) []wire.TaskReference {
 }
 
 func refOf(t *robotv1.Task) wire.TaskReference {
-	return wire.TaskReference{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Query: isLostAttempt(t), StartsNoIndex: startsNoIndex(t)}
+	return wire.TaskReference{
+		UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Query: isLostAttempt(t), StartsNoIndex: startsNoIndex(t), StartsNoRun: startsNoRun(t),
+	}
 }
 
 // equalAttempts ignores Started, which matters only to an agent that has lost its
 // journal and so registers, after which it gets a list anyway.
 func equalAttempts(a, b wire.TaskReference) bool {
-	return a.UID == b.UID && a.Attempt == b.Attempt && a.Query == b.Query && a.StartsNoIndex == b.StartsNoIndex
+	return a.UID == b.UID && a.Attempt == b.Attempt && a.Query == b.Query && a.StartsNoIndex == b.StartsNoIndex && a.StartsNoRun == b.StartsNoRun
 }
 
 // encodeList encodes the list in the robot's protocol.

@@ -64,6 +64,9 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	case !canReport(t, r):
 		return reportOutcome{drop: dropWrongRobot, ack: true}
 	}
+	if r = r.withRunsOf(t); isOutdated(t, r) {
+		return reportOutcome{drop: dropNothingNew, ack: true}
+	}
 	r = concludeRange(now, t, r.withEvictionReason(t))
 	next := t.Status.DeepCopy()
 	recordEnd(now, next, r)
@@ -120,9 +123,8 @@ func recordLostAttemptRunning(now time.Time, a *robotv1.TaskAttempt, r report) {
 		return
 	}
 	a.State = string(lifecycle.TaskRunning)
-	if r.StartedAt != nil || a.StartedAt == nil {
-		a.StartedAt = startOf(now, r)
-	}
+	recordRuns(now, a, r)
+	recordAttemptStart(now, a, r)
 }
 
 // canReport reports whether the attempt was assigned to the robot of the report.
@@ -143,9 +145,8 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 		refineCode(s, a, r)
 		return
 	}
-	if r.StartedAt != nil || a.StartedAt == nil {
-		a.StartedAt = startOf(now, r)
-	}
+	recordRuns(now, a, r)
+	recordAttemptStart(now, a, r)
 	a.FinishedAt = endOf(now, r)
 	a.ExitCode, a.Signal = new(r.ExitCode), r.Signal
 	if !isDecided(a) {
@@ -198,10 +199,7 @@ func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dr
 	}
 	from := lifecycle.TaskState(s.State)
 	if from == lifecycle.TaskRunning && signal == lifecycle.TaskStarted {
-		if r.hasEnds() {
-			r.Event = "" // status.array has more; these would replace all other events
-		}
-		mergeDetails(now, s, r) // repeats that it runs
+		mergeProgress(now, s, r)
 		return "", ""
 	}
 	to, ok := lifecycle.StepTask(from, signal)
@@ -218,6 +216,19 @@ func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dr
 		recordExit(now, s, r, signal)
 	}
 	return "", ""
+}
+
+// mergeProgress merges a report that a running task still runs, perhaps with more ends of indexes, or
+// another run.
+func mergeProgress(now time.Time, s *robotv1.TaskStatus, r report) {
+	hasNewRun := isNewRun(s.FindAttempt(r.attempt), r)
+	if hasNewRun || r.hasEnds() {
+		r.Event = "" // the status has more; these would replace all other events
+	}
+	mergeDetails(now, s, r)
+	if hasNewRun {
+		recordStart(now, s, r)
+	}
 }
 
 // signalOf returns the report's signal. An end after a stop request counts as stopped,
@@ -249,12 +260,17 @@ func isDeleteConfirmation(r report) bool {
 }
 
 func recordStart(now time.Time, s *robotv1.TaskStatus, r report) {
-	s.StartedAt = startOf(now, r)
+	if isStart := r.NextRunAt == nil; isStart || r.StartedAt != nil || s.StartedAt == nil {
+		s.StartedAt = startOf(now, r)
+	}
 	if a := s.FindAttempt(r.attempt); a != nil {
-		a.StartedAt, a.State = s.StartedAt, string(lifecycle.TaskRunning)
+		recordRuns(now, a, r)
+		if a.State = string(lifecycle.TaskRunning); a.RunCount <= 1 || a.StartedAt == nil {
+			a.StartedAt = attemptStart(now, r)
+		}
 	}
 	if !s.IsStopRequested() {
-		s.Reason, s.Message = "", r.Message
+		s.Reason, s.Message = r.runReason(), r.Message
 	}
 }
 
@@ -362,8 +378,16 @@ func firstRobotTime(now time.Time, ts ...*time.Time) *metav1.MicroTime {
 // robotTime returns a time of the robot's clock, or now if that is implausible: the
 // clock was never set, or the API server would refuse the year.
 func robotTime(now time.Time, t *time.Time) *metav1.MicroTime {
+	if at := plausibleTime(t); at != nil {
+		return at
+	}
+	return plausibleTime(&now)
+}
+
+// plausibleTime returns a time of the robot's clock, or nil if it is implausible.
+func plausibleTime(t *time.Time) *metav1.MicroTime {
 	if t == nil || t.Year() < 2000 || t.Year() > 2200 {
-		t = &now
+		return nil
 	}
 	// In UTC and whole microseconds, so that it is read back as it was written.
 	return &metav1.MicroTime{Time: t.UTC().Truncate(time.Microsecond)}

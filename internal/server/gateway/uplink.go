@@ -305,6 +305,7 @@ func newReport(m inbound, s wire.Status, protocol string) (report, error) {
 	if s.Attempt <= 0 {
 		uid, attempt := wire.SplitAttemptUID(m.TaskUID)
 		r.uid, r.attempt, r.legacy = types.UID(uid), attempt, true
+		r.Run, r.Runs, r.NextRunAt = 0, nil, nil // of another attempt, if at all
 	}
 	return r, nil
 }
