@@ -69,9 +69,13 @@ spec:
 			t.Fatalf("%v\n%s", err, out)
 		}
 		follow.expect("yard", time.Minute)
-		if first := s.task(task.Name).Status.Attempts[0]; first.Reason != "TemplateChanged" {
-			t.Errorf("the first attempt ended as %+v", first)
-		}
+		testkit.EventuallyNoError(t, time.Minute, "the second run is reported", func() error {
+			a := s.task(task.Name).Status.Attempts
+			if len(a) != 1 || len(a[0].Runs) != 2 || a[0].Runs[0].Reason != "TemplateChanged" {
+				return fmt.Errorf("attempts are %+v, want one whose first run ended with TemplateChanged", a)
+			}
+			return nil
+		})
 	})
 }
 
