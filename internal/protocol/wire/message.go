@@ -165,8 +165,8 @@ type TaskReference struct {
 	// StartsNoIndex asks the agent to start no more indexes of a range: it lets the running index
 	// end, and then ends the attempt with ReasonPaused.
 	StartsNoIndex bool `json:"startsNoIndex,omitempty"`
-	// StartsNoRun asks the agent to start no further run: when the current one has ended, the attempt
-	// ends with its result. An attempt that waits for its next run ends at once.
+	// StartsNoRun asks the agent to start no further run: in place of a restart the attempt ends with
+	// ReasonPaused. An attempt that waits for its next run ends at once.
 	StartsNoRun bool `json:"startsNoRun,omitempty"`
 }
 
@@ -301,8 +301,8 @@ const (
 	ReasonTemplateChanged = "TemplateChanged"
 	// ReasonRestarting: the process has ended, and the agent starts it again. The attempt goes on.
 	ReasonRestarting = "Restarting"
-	// ReasonPaused: the agent was asked to start no more indexes of a range, and some are left. Without
-	// fault.
+	// ReasonPaused: the agent was asked to start no further run, and a restart was due, or no more indexes
+	// of a range, and some are left. Without fault.
 	ReasonPaused = "Paused"
 )
 

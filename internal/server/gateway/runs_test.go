@@ -119,7 +119,9 @@ func withoutJournal(r report) report {
 }
 
 func TestApplyReport_OfRuns(t *testing.T) {
-	running := func(edit ...func(*robotv1.TaskStatus)) *robotv1.Task { return taskIn(lifecycle.TaskRunning, 1, edit...) }
+	running := func(edit ...func(*robotv1.TaskStatus)) *robotv1.Task {
+		return taskIn(lifecycle.TaskRunning, 1, edit...)
+	}
 	for _, row := range []struct {
 		name    string
 		in      *robotv1.Task

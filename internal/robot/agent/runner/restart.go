@@ -93,6 +93,8 @@ func (r *Runner) endRun(p *plan, run *run, end wire.Status) {
 	switch d := r.nextRestart(run, end); {
 	case d.IsExhausted:
 		r.finishRun(p, run, end)
+	case x.startsNone:
+		r.finishRun(p, run, pausedStatus(end))
 	case x.lacksSecrets:
 		r.finishRun(p, run, secretsLostStatus(end))
 	default:
@@ -119,7 +121,7 @@ func (r *Runner) recordRunEnd(run *run, end wire.Status) wire.Status {
 func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 	x := run.restarts
 	switch {
-	case run.stopReason != "", x.startsNone:
+	case run.stopReason != "":
 	case end.Reason == wire.ReasonTemplateChanged:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case wire.IsWithoutFault(end.Reason):
@@ -145,6 +147,14 @@ func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Deci
 	r.reportWait(p, run)
 }
 
+// pausedStatus returns the report about an attempt that ends because no further run may start. It is no
+// failure: the policy allows another run.
+func pausedStatus(end wire.Status) wire.Status {
+	end.Message = stopMessages[wire.ReasonPaused] + " after a run: " + describeRunEnd(end)
+	end.State, end.Reason, end.Event = wire.ReportFailed, wire.ReasonPaused, wire.ReasonPaused
+	return end
+}
+
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.
 func (r *Runner) advanceWaits(p *plan) {
 	now := r.bootTime()
@@ -156,7 +166,9 @@ func (r *Runner) advanceWaits(p *plan) {
 		switch stopAfter := time.Duration(run.task.Spec.StopOnRobotAfter); {
 		case run.stopReason != "":
 			r.finishRun(p, run, stoppedStatus(run.stopReason))
-		case x.startsNone, x.last.endsWithContact && r.hasContact():
+		case x.startsNone:
+			r.finishRun(p, run, pausedStatus(x.last.status))
+		case x.last.endsWithContact && r.hasContact():
 			r.finishRun(p, run, x.last.status)
 		case now.Before(x.last.next):
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):

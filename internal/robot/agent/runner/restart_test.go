@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -361,7 +362,7 @@ func TestRestart_IsPreventedWhileTheTaskWaits(t *testing.T) {
 		}, wire.ReasonAgentStopped},
 		"by a pause": {func(x *restartTest) {
 			x.round(list(wire.TaskReference{UID: "t1", Attempt: 1, Started: true, StartsNoRun: true}))
-		}, wire.ReasonExited},
+		}, wire.ReasonPaused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := waitingTest(t)
@@ -417,8 +418,9 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 	for name, test := range map[string]struct {
 		messages []message
 		restarts bool
+		reason   string // of the end; empty: that of the process
 	}{
-		"by a pause":       {messages: []message{paused}},
+		"by a pause":       {messages: []message{paused}, reason: wire.ReasonPaused},
 		"not after resume": {messages: []message{paused, resumed}, restarts: true},
 		// The process ends by itself before the shim can stop it.
 		"by a delete":          {messages: []message{wire.Dispatch{Action: wire.ActionDelete, Task: shell("t1", ""), Attempt: 1}}},
@@ -445,7 +447,7 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 				t.Errorf("waiting %t, want %t", run.isWaiting(), test.restarts)
 			}
 			e, _ := x.journal.Get("t1", 1)
-			if e.AwaitsRun() != test.restarts || !test.restarts && e.Status.Reason != wire.ReasonExited {
+			if e.AwaitsRun() != test.restarts || !test.restarts && e.Status.Reason != cmp.Or(test.reason, wire.ReasonExited) {
 				t.Errorf("the journal has %+v, want a wait %t, or the end by itself", e, test.restarts)
 			}
 		})
