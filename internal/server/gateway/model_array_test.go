@@ -331,9 +331,9 @@ func (r *modelRobot) endIndex(uid string, code int32) {
 	}
 	switch {
 	case ranged.left.IsEmpty():
-		r.endRun(uid, "", 0)
+		r.endAttempt(uid, "", 0)
 	case ranged.startsNoIndex:
-		r.endRun(uid, wire.ReasonPaused, 0)
+		r.endAttempt(uid, wire.ReasonPaused, 0)
 	default:
 		r.startNextIndex(attemptID{uid, run.attempt}, ranged)
 		if r.m.failuresOff || rapid.Bool().Draw(r.m.t, "reports the index") {

@@ -224,7 +224,12 @@ func (m *model) planTaskFromCache(name string) draft {
 		w.LostAttemptRobot = m.robots[o.Robot]
 		w.BetterRobot = m.pick("the better robot", o.Robot, t.CurrentRobot())
 	}
-	return draft{t, task.Plan(m.now, w)}
+	d := draft{seen: t}
+	m.planRestarts(w.Task, func() *robotv1.TaskStatus {
+		d.actions = task.Plan(m.now, w)
+		return d.actions.Status
+	})
+	return d
 }
 
 // evictionReason returns why a Task must leave its robot, or the empty string.

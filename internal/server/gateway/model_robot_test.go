@@ -22,11 +22,13 @@ type modelRobot struct {
 	id string
 	// up is set while its packets reach the broker.
 	up bool
+	// restartsTasks is set if its agent restarts tasks.
+	restartsTasks bool
 	// silent is set while it is connected but handles no message for its tasks.
 	silent bool
 	// inbox holds the messages in flight to the robot.
 	inbox []any
-	live  map[string]*modelRun // by UID
+	live  map[string]*liveAttempt // by UID; its process runs, or waits for the next run
 	// ends holds the ends in the journal, nil while the attempt runs.
 	ends map[attemptID]*wire.Status
 	// unacked holds the last unacknowledged report of each attempt.
@@ -37,11 +39,12 @@ type modelRobot struct {
 	acked time.Time
 }
 
-type modelRun struct {
+type liveAttempt struct {
 	attempt  int32
 	dispatch wire.Dispatch
-	started  time.Time
+	started  time.Time     // of the last run
 	indexes  *runningRange // nil if it is no range
+	runs     *agentRuns    // nil if the agent does not restart it
 }
 
 // heartbeatAck acknowledges the heartbeat that was sent at this time.
@@ -79,6 +82,7 @@ func (r *modelRobot) handleInbox() {
 // list. Messages in flight to the robot are lost.
 func (r *modelRobot) connect() {
 	r.up, r.inbox = true, nil
+	r.endUnneededWaits()
 	r.resendReports()
 	r.m.server.answerRegistration(r.id)
 }
@@ -89,6 +93,7 @@ func (r *modelRobot) disconnect() {
 
 // receive processes one message.
 func (r *modelRobot) receive(message any) {
+	r.m.recordReceived(r, message)
 	switch message := message.(type) {
 	case wire.Dispatch:
 		r.applyDispatch(message)
@@ -108,17 +113,17 @@ func (r *modelRobot) receive(message any) {
 
 func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 	uid := d.Task.Metadata.UID
-	run := r.live[uid]
+	live := r.live[uid]
 	switch {
 	case d.Action == wire.ActionDelete:
-		if run != nil && d.Attempt >= run.attempt {
-			r.endRun(uid, wire.ReasonStopped, 143)
-		} else if run == nil {
+		if live != nil && d.Attempt >= live.attempt {
+			r.stopAttempt(uid)
+		} else if live == nil {
 			r.concludeAttempt(d)
 		}
-	case run != nil && d.Attempt == run.attempt:
-		if d.Epoch >= run.dispatch.Epoch {
-			run.dispatch = d
+	case live != nil && d.Attempt == live.attempt:
+		if d.Epoch >= live.dispatch.Epoch {
+			live.dispatch = d
 		}
 		r.reportRunning(uid)
 	case d.Attempt <= r.latestAttempt(uid):
@@ -128,8 +133,8 @@ func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 			r.refuseAttempt(d, wire.ReasonSuperseded)
 		}
 	default:
-		if run != nil {
-			r.endRun(uid, wire.ReasonSuperseded, 143)
+		if live != nil {
+			r.endAttempt(uid, wire.ReasonSuperseded, 143)
 		}
 		r.startAttempt(d)
 	}
@@ -146,14 +151,16 @@ func (r *modelRobot) startAttempt(d wire.Dispatch) {
 	uid := d.Task.Metadata.UID
 	r.m.recordStart(r.id, attemptID{uid, d.Attempt})
 	r.ends[attemptID{uid, d.Attempt}] = nil
-	r.live[uid] = &modelRun{attempt: d.Attempt, dispatch: d, started: r.m.now, indexes: r.startRange(attemptID{uid, d.Attempt}, d.Task.Spec.Array)}
+	r.live[uid] = &liveAttempt{attempt: d.Attempt, dispatch: d, started: r.m.now, indexes: r.startRange(attemptID{uid, d.Attempt}, d.Task.Spec.Array), runs: r.startRuns(attemptID{uid, d.Attempt}, d.Task.Spec)}
 	r.reportRunning(uid)
 }
 
-// reportRunning reports that a task runs, with the ends of its indexes so far.
+// reportRunning reports that a task runs or waits for its next run, with the ends of its indexes so far.
 func (r *modelRobot) reportRunning(uid string) {
-	run := r.live[uid]
-	r.queueReport(uid, run.attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started, Array: run.indexes.report()})
+	live := r.live[uid]
+	s := wire.Status{State: wire.ReportRunning, StartedAt: new(live.started), Array: live.indexes.report()}
+	live.runs.describe(&s)
+	r.queueReport(uid, live.attempt, s)
 }
 
 func (r *modelRobot) refuseAttempt(d wire.Dispatch, reason string) {
@@ -181,26 +188,29 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 	for _, ref := range l.Refs {
 		id := attemptID{ref.UID, ref.Attempt}
 		named[id] = true
-		run := r.live[ref.UID]
+		live := r.live[ref.UID]
 		switch end, known := r.ends[id]; {
 		case ref.Started && !known:
 			r.refuseAttempt(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}, wire.ReasonAgentRestarted)
 		case ref.Query && end != nil:
 			r.queueReport(ref.UID, ref.Attempt, *end)
-		case ref.Query && run != nil && run.attempt == ref.Attempt:
+		case ref.Query && live != nil && live.attempt == ref.Attempt:
 			r.reportRunning(ref.UID)
 		}
-		if run != nil && run.attempt == ref.Attempt && run.indexes != nil {
-			run.indexes.startsNoIndex = ref.StartsNoIndex
+		if live != nil && live.attempt == ref.Attempt && live.indexes != nil {
+			live.indexes.startsNoIndex = ref.StartsNoIndex
+		}
+		if live != nil && live.attempt == ref.Attempt {
+			r.startNoRun(ref.UID, ref.StartsNoRun)
 		}
 	}
-	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		if run := r.live[uid]; run.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, run.attempt}] {
-			r.endRun(uid, wire.ReasonStopped, 143)
+	for _, uid := range r.liveUIDs() {
+		if live := r.live[uid]; live.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, live.attempt}] {
+			r.stopAttempt(uid)
 		}
 	}
 	for _, ref := range l.Canceled {
-		if run := r.live[ref.UID]; run == nil || run.attempt != ref.Attempt {
+		if live := r.live[ref.UID]; live == nil || live.attempt != ref.Attempt {
 			r.concludeAttempt(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}})
 		}
 	}
@@ -216,25 +226,39 @@ func (r *modelRobot) concludeAttempt(d wire.Dispatch) {
 	r.refuseAttempt(d, wire.ReasonStopped)
 }
 
-// endRun ends the running attempt of a task immediately.
-func (r *modelRobot) endRun(uid, reason string, code int32) {
-	run := r.live[uid]
+// stopAttempt ends an attempt because the server has requested it.
+func (r *modelRobot) stopAttempt(uid string) {
+	if r.mayStop(uid) {
+		r.endAttempt(uid, wire.ReasonStopped, 143)
+	}
+}
+
+// liveUIDs returns the UIDs of the attempts that have not ended.
+func (r *modelRobot) liveUIDs() []string { return slices.Sorted(maps.Keys(r.live)) }
+
+// endAttempt ends the attempt of a task immediately.
+func (r *modelRobot) endAttempt(uid, reason string, code int32) {
+	live := r.live[uid]
 	delete(r.live, uid)
-	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: &run.started, Array: run.indexes.report()}
+	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: new(live.started), Array: live.indexes.report()}
 	if reason == "" {
 		s.State = wire.ReportCompleted
 		r.m.done[r.id+"/"+uid] = true
 	}
 	at := r.m.now
 	s.FinishedAt = &at
-	r.ends[attemptID{uid, run.attempt}] = &s
-	r.queueReport(uid, run.attempt, s)
+	if runs := live.runs; runs != nil && !runs.isWaiting() {
+		runs.recordEnd(live.started, at, reason, code)
+	}
+	live.runs.describe(&s)
+	r.ends[attemptID{uid, live.attempt}] = &s
+	r.queueReport(uid, live.attempt, s)
 }
 
 // restart kills and restarts the agent: running attempts are stopped, and the journal has the others.
 func (r *modelRobot) restart() {
-	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		r.endRun(uid, wire.ReasonAgentRestarted, -1)
+	for _, uid := range r.liveUIDs() {
+		r.recoverAttempt(uid)
 	}
 	r.listed, r.silent = wire.TaskList{}, false
 	if r.up {
@@ -256,8 +280,10 @@ func (r *modelRobot) stopExpiredTasks() {
 	if !r.isPastDeadline(wire.DefaultKillTimeout) {
 		return
 	}
-	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		r.endRun(uid, wire.ReasonStopped, 143)
+	for _, uid := range r.liveUIDs() {
+		if !r.live[uid].runs.isWaiting() || r.m.broken != runsPastDeadline {
+			r.endAttempt(uid, wire.ReasonStopped, 143)
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ func (s *modelServer) answerRegistration(id string) {
 		return
 	}
 	s.states.updateState(id, true, func(w *robotState) {
-		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true, RunsArrays: true})
+		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true, RunsArrays: true, RestartsTasks: s.m.agents[id].restartsTasks})
 		w.awaitsResponse = false
 	})
 	s.lists.resendList(id)
@@ -238,7 +238,8 @@ func (s *modelServer) applyReport(r report) {
 			s.dropOrphan(r)
 			return
 		}
-		v := applyReport(s.m.now, t, r)
+		v := applyReport(s.m.now, s.m.seenByServer(t), r)
+		s.m.checkLateReport(t, r, v.status)
 		if v.status == nil {
 			s.settle(t, r, v)
 			return

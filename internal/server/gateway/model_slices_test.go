@@ -35,20 +35,39 @@ type foundViolation struct{}
 func TestModelFindsBrokenRules(t *testing.T) {
 	for _, rule := range []brokenRule{acksBeyondSlice, prolongsGrant, forgetsPeriod, goesOfflineFromCache, ignoresSlices} {
 		t.Run(string(rule), func(t *testing.T) {
-			found := false
-			for range 20 {
-				rapid.Check(t, func(t *rapid.T) {
-					if !found {
-						found = runHeartbeats(t, rule)
-					}
-				})
-				if found {
-					return
-				}
-			}
-			t.Error("no order of events shows that the rule is broken")
+			expectViolation(t, func(t *rapid.T) bool { return runHeartbeats(t, rule) })
 		})
 	}
+}
+
+// expectViolation runs a model with a broken rule until it violates an invariant.
+func expectViolation(t *testing.T, run func(*rapid.T) (violates bool)) {
+	t.Helper()
+	found := false
+	for range 20 {
+		rapid.Check(t, func(t *rapid.T) {
+			if !found {
+				found = run(t)
+			}
+		})
+		if found {
+			return
+		}
+	}
+	t.Error("no order of events shows that the rule is broken")
+}
+
+// findsViolation reports whether a model with a broken rule violates an invariant while it runs.
+func findsViolation(run func()) (violates bool) {
+	defer func() {
+		if p := recover(); p == (foundViolation{}) {
+			violates = true
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	run()
+	return false
 }
 
 // runHeartbeats runs a task that must not run twice, while robots disconnect, the API server and the
@@ -57,22 +76,16 @@ func TestModelFindsBrokenRules(t *testing.T) {
 func runHeartbeats(t *rapid.T, rule brokenRule) (violates bool) {
 	m := newModel(t)
 	m.broken = rule
-	defer func() {
-		if p := recover(); p == (foundViolation{}) {
-			violates = true
-		} else if p != nil {
-			panic(p)
-		}
-	}()
 	m.job.Spec.Disconnect = &robotv1.Disconnect{
 		LostAfter: robotv1.NewDuration(time.Minute), StopOnRobotAfter: robotv1.NewDuration(10 * time.Minute), Reconcile: robotv1.ReconcileKeepOriginal,
 	}
 	m.job.Spec.TaskGroups[0].InitTasks, m.job.Spec.TaskGroups[0].RestartPolicy = nil, nil
 	m.job.Spec.TaskGroups[0].Tasks = []robotv1.TaskDefinition{{Name: "a", Driver: "exec"}}
-	for range rapid.IntRange(1, 3).Draw(t, "rounds") {
-		m.runRound()
-	}
-	return false
+	return findsViolation(func() {
+		for range rapid.IntRange(1, 3).Draw(t, "rounds") {
+			m.runRound()
+		}
+	})
 }
 
 // runRound disconnects a robot after a while in which the API server may be down, or the manager may

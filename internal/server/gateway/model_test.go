@@ -64,6 +64,7 @@ type model struct {
 	done          map[string]bool      // by robot and UID: the init task has done its part there
 	replicaRobots map[int]string       // by replica: the robot where its tasks wait for each other
 	array         modelArray
+	runs          modelRuns
 	failuresOff   bool // no more failures
 	history       []string
 }
@@ -134,7 +135,7 @@ func newModel(t *rapid.T) *model {
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
-		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(), array: newModelArray(),
+		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(), array: newModelArray(), runs: newModelRuns(),
 		slices: map[string]*robotv1.HeartbeatSlice{}, stored: map[string]storedHeartbeat{},
 	}
 	m.heartbeats.Uptime, m.sliceView = m.uptime, kit.NewHeartbeats(m, m.uptime)
@@ -146,7 +147,8 @@ func newModel(t *rapid.T) *model {
 		m.robots[id].UID, m.robots[id].ResourceVersion = types.UID("uid-"+id), m.nextVersion()
 		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
 		m.agents[id] = &modelRobot{
-			m: m, id: id, live: map[string]*modelRun{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
+			m: m, id: id, live: map[string]*liveAttempt{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
+			restartsTasks: rapid.IntRange(0, 3).Draw(t, "restarts tasks") > 0,
 		}
 	}
 	m.startServer()
@@ -188,7 +190,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 		drawArray(t, &def)
 	}
 	if rapid.Bool().Draw(t, "restarts") {
-		def.RestartPolicy = &robotv1.RestartPolicy{Attempts: 1, Delay: robotv1.NewDuration(15 * time.Second)}
+		def.RestartPolicy = drawRestartPolicy(t)
 	}
 	return &robotv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "j", UID: "uid-j"},
@@ -327,6 +329,7 @@ func (m *model) passTime(d time.Duration) {
 		m.server.writeSlices(false)
 		for _, id := range m.robotIDs() {
 			m.agents[id].stopExpiredTasks()
+			m.agents[id].startDueRuns()
 			if m.now.Sub(clock)%(30*time.Second) == 0 {
 				m.agents[id].sendHeartbeat()
 			}
@@ -419,7 +422,8 @@ func takeMessage[T any](m *model, queue *[]T) T {
 // endProcess ends a process, successfully or not.
 func (m *model) endProcess() {
 	m.withOneRobot(func(r *modelRobot) {
-		if uids := slices.Sorted(maps.Keys(r.live)); len(uids) > 0 {
+		isWaiting := func(uid string) bool { return r.live[uid].runs.isWaiting() }
+		if uids := slices.DeleteFunc(r.liveUIDs(), isWaiting); len(uids) > 0 {
 			uid := m.pick("process", uids...)
 			code := int32(rapid.SampledFrom([]int{0, 0, 1}).Draw(m.t, "exit code"))
 			reason := ""
@@ -431,7 +435,7 @@ func (m *model) endProcess() {
 				return
 			}
 			m.record("%s of %s ends with %d", uid, r.id, code)
-			r.endRun(uid, reason, code)
+			r.endProcess(uid, reason, code)
 		}
 	})
 }
@@ -605,6 +609,7 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 		return nil, true
 	}
 	m.checkEnds(seen, next)
+	m.checkRuns(seen, next)
 	from, to := lifecycle.TaskState(seen.Status.State).OrPending(), lifecycle.TaskState(next.Status.State).OrPending()
 	if from != to && !slices.ContainsFunc(lifecycle.TaskSignals, func(g lifecycle.TaskSignal) bool {
 		s, ok := lifecycle.StepTask(from, g)
@@ -695,15 +700,15 @@ func (m *model) settle() {
 	for _, id := range m.robotIDs() {
 		r := m.agents[id]
 		r.handleInbox()
-		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
+		for _, uid := range r.liveUIDs() {
 			t := m.taskByUID(types.UID(uid))
 			daemon := t != nil && t.Spec.Daemon // runs until it is stopped
-			isDue := m.failuresOff && !daemon && m.now.Sub(r.live[uid].started) > time.Minute
+			isDue := m.failuresOff && !daemon && !r.live[uid].runs.isWaiting() && m.now.Sub(r.live[uid].started) > time.Minute
 			switch {
 			case isDue && r.live[uid].indexes != nil:
 				r.endIndex(uid, 0)
 			case isDue:
-				r.endRun(uid, "", 0)
+				r.endProcess(uid, "", 0)
 			}
 		}
 		r.resendReports()
