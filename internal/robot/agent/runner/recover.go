@@ -90,29 +90,18 @@ func (r *Runner) sweepCgroups() error {
 // shim is alive, it keeps running; else it has ended as recorded in the shim's state. If the shim was
 // killed, the run is returned.
 func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
-	record := journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
 	if e.AwaitsRun() {
-		p.records = append(p.records, record)
-		r.resumeWait(p, r.newAdoptedRun(e))
+		r.resumeWait(p, e)
 		return nil, nil
 	}
 	adopted, state, err := r.shims.Adopt(r.dirs.RunDir(e.UID, e.Attempt, e.Run))
 	if err != nil {
 		return nil, err
 	}
-	wasNeverStarted := adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID()
-	switch {
-	case wasNeverStarted && e.Run > 1:
-		e.Run--
-		p.records = append(p.records, record)
-		r.resumeWait(p, r.newAdoptedRun(e))
-		return nil, nil
-	case wasNeverStarted: // the server dispatches it again
-		record.Kind = journal.Dropped
-		p.records = append(p.records, record)
+	if adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID() && r.takeBackStart(p, e) {
 		return nil, nil
 	}
-	p.records = append(p.records, record)
+	p.records = append(p.records, r.adoptedRecord(e))
 	run := r.newAdoptedRun(e)
 	r.live[e.UID] = run
 	r.quotas.addRun(run, r.dirs)
@@ -135,6 +124,26 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	}
 	r.endRun(p, run, s)
 	return nil, nil
+}
+
+// takeBackStart lets a run that was never started be started again: the first one by another dispatch of
+// the server, a later one by this agent. It returns false if damage of the journal has hidden the run
+// before.
+func (r *Runner) takeBackStart(p *plan, e journal.Entry) bool {
+	if e.Run <= 1 {
+		p.records = append(p.records, journal.Record{Kind: journal.Dropped, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()})
+		return true
+	}
+	e.Run--
+	if !e.AwaitsRun() {
+		return false
+	}
+	r.resumeWait(p, e)
+	return true
+}
+
+func (r *Runner) adoptedRecord(e journal.Entry) journal.Record {
+	return journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
 }
 
 // newAdoptedRun returns the run of an attempt that an earlier agent accepted.
@@ -183,7 +192,9 @@ func (r *Runner) timeSince(end *journal.RunEnd) time.Duration {
 }
 
 // resumeWait takes over an attempt that waits for its next run.
-func (r *Runner) resumeWait(p *plan, run *run) {
+func (r *Runner) resumeWait(p *plan, e journal.Entry) {
+	p.records = append(p.records, r.adoptedRecord(e))
+	run := r.newAdoptedRun(e)
 	x := run.restarts
 	if started := x.last.status.StartedAt; started != nil {
 		run.startedAt = *started

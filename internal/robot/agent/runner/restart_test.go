@@ -786,6 +786,14 @@ func TestRestart_NextAgentStartsARunThatWasAboutToStart(t *testing.T) {
 	}
 }
 
+// A damaged line of the journal hides how the run before has ended.
+func TestRestart_NextAgentEndsARunWithoutTheOneBefore(t *testing.T) {
+	x := waitingTest(t)
+	must(t, x.journal.Append(journal.Record{Kind: journal.Run, UID: "t1", Attempt: 1, Run: 3, BootID: proc.BootID()}))
+	x.restartAgent()
+	x.requireEnd(wire.ReasonAgentRestarted, 3)
+}
+
 func TestRestart_NextAgentDropsAFirstRunThatWasAboutToStart(t *testing.T) {
 	x := newRestartTest(t, restarting(2, time.Second))
 	x.dispatch(1)
