@@ -104,10 +104,11 @@ func TestExec_MemoryLimitOfARangeIsReportedForItsIndex(t *testing.T) {
 	}
 }
 
-// To kill all processes of a control group, the agent forbids new ones.
+// To kill all processes of a control group, the agent forbids new ones. The shell that forks ends when it
+// may not; the process of the index does not fork.
 func TestExec_IndexAfterAForkBombStarts(t *testing.T) {
 	t.Parallel()
-	script := `[ $K8S4R_TASK_INDEX != 1 ] || { trap '' TERM; for i in $(seq 1 5000); do sleep 600 & done 2>errors; sleep 600; }; sleep 0.01 & wait`
+	script := `[ $K8S4R_TASK_INDEX != 1 ] || { trap '' TERM; (for i in $(seq 1 5000); do sleep 600 & done) 2>errors & wait; exec sleep 600; }; sleep 0.01 & wait`
 	end, _, dir := ends(t, shell("t1", script, overRange("0-2"), func(w *wire.Task) {
 		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(3*time.Second), new(wire.Duration(10*time.Millisecond))
 	}))
