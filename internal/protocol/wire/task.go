@@ -60,7 +60,7 @@ type TaskSpec struct {
 	Outputs []string `json:"outputs,omitempty"`
 	// Type is batch, service, system or sysbatch. If empty, batch.
 	Type string `json:"type,omitempty"`
-	// RestartPolicy defines when the agent starts the task again. If nil, never.
+	// RestartPolicy defines when the agent starts the task again. If nil, the default of the type.
 	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
 	// Timeout bounds a run. If 0, there is no bound.
 	Timeout Duration `json:"timeout,omitzero"`
@@ -78,12 +78,11 @@ type TaskSpec struct {
 
 // RestartPolicy defines when a task that has ended starts again on the same robot.
 type RestartPolicy struct {
-	// Attempts is the number of restarts within Interval. If 0, there are none, but for Mode delay
-	// without an Interval.
+	// Attempts is the number of restarts within Interval. If 0, there are none.
 	Attempts int32 `json:"attempts,omitempty"`
 	// Interval in which restarts are counted. If 0, all are.
 	Interval Duration `json:"interval,omitzero"`
-	// Delay before a restart.
+	// Delay before a restart, at least a second.
 	Delay Duration `json:"delay,omitzero"`
 	// Mode is what follows when Attempts are used up: fail ends the attempt, delay waits for the next
 	// interval. If empty, fail.
