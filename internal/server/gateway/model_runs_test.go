@@ -434,7 +434,7 @@ func (r *modelRobot) endUnneededWaits() {
 	}
 }
 
-// startNoRun applies what the task list says of further runs of an attempt.
+// startNoRun applies what the task list states about further runs of an attempt.
 func (r *modelRobot) startNoRun(uid string, startsNoRun bool) {
 	runs := r.live[uid].runs
 	if runs == nil || r.m.broken == ignoresStartsNoRun {

@@ -51,7 +51,7 @@ func (r report) withRunsOf(t *robotv1.Task) report {
 }
 
 // isOutdated reports whether the status has a later run than a report, which arrived late. Agents report
-// the last run only, so a report without any says nothing about them.
+// the last run only, so a report without any does not concern them.
 func isOutdated(t *robotv1.Task, r report) bool {
 	a := t.Status.FindAttempt(r.attempt)
 	return a != nil && r.Run > 0 && !r.IsTerminal() && r.runPosition().isBefore(runPositionOf(a))
