@@ -38,6 +38,15 @@ type RunEnd struct {
 	Restart Restart
 }
 
+// LastBootID returns the boot in which the attempt was last active: waited for a run, or was about to start
+// one.
+func (e Entry) LastBootID() string {
+	if e.AwaitsRun() {
+		return e.LastEnd.BootID
+	}
+	return e.BootID
+}
+
 // AwaitsRun reports whether the next run has not been about to start.
 func (e Entry) AwaitsRun() bool { return e.LastEnd != nil && e.LastEnd.Status.Run == e.Run }
 

@@ -173,6 +173,7 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 		return nil
 	}
 	x.run, x.attributes, x.lacksSecrets = e.Run, e.Attributes, len(s.SecretEnv) > 0
+	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != proc.BootID()
 	if end := e.LastEnd; end != nil {
 		at := r.bootTime().Add(-r.timeSince(end))
 		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}
@@ -201,9 +202,12 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 	}
 	r.live[run.task.Metadata.UID] = run
 	r.quotas.addRun(run, r.dirs)
-	if x.lacksSecrets {
+	switch {
+	case x.isPastBoot:
+		r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonSelfStopped))
+	case x.lacksSecrets:
 		r.finishRun(p, run, secretsLostStatus(x.last.status))
-		return
+	default:
+		r.reportWait(p, run)
 	}
-	r.reportWait(p, run)
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +31,9 @@ type restarts struct {
 	startsNone bool
 	// lacksSecrets is set if an agent before had the values of the task's secretEnv.
 	lacksSecrets bool
+	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot. How
+	// long the robot was away is not known, so the deadline may have passed.
+	isPastBoot bool
 	// attributes are those of the robot that the journal has.
 	attributes *wire.RobotAttributes
 	reportedAt time.Time // of the last report about a run; zero: none
@@ -93,8 +97,12 @@ func (r *Runner) endRun(p *plan, run *run, end wire.Status) {
 	switch d := r.nextRestart(run, end); {
 	case d.IsExhausted:
 		r.finishRun(p, run, end)
+	case run.stopReason != "":
+		r.finishRun(p, run, interruptedStatus(end, run.stopReason))
 	case x.startsNone:
-		r.finishRun(p, run, pausedStatus(end))
+		r.finishRun(p, run, interruptedStatus(end, wire.ReasonPaused))
+	case x.isPastBoot:
+		r.finishRun(p, run, interruptedStatus(end, wire.ReasonSelfStopped))
 	case x.lacksSecrets:
 		r.finishRun(p, run, secretsLostStatus(end))
 	default:
@@ -121,7 +129,6 @@ func (r *Runner) recordRunEnd(run *run, end wire.Status) wire.Status {
 func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 	x := run.restarts
 	switch {
-	case run.stopReason != "":
 	case end.Reason == wire.ReasonTemplateChanged:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case wire.IsWithoutFault(end.Reason):
@@ -134,7 +141,7 @@ func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 
 // awaitNextRun lets an attempt wait for its next run.
 func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Decision) {
-	x, now := run.restarts, r.bootTime()
+	x, now, end := run.restarts, r.bootTime(), end.WithinLimits()
 	x.count, x.last = d.Count, &runEnd{status: end, at: now, next: d.At, endsWithContact: d.EndsWithContact}
 	r.log.Info("task will be restarted", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt,
 		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", d.At.Sub(now))
@@ -147,11 +154,11 @@ func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Deci
 	r.reportWait(p, run)
 }
 
-// pausedStatus returns the report about an attempt that ends because no further run may start. It is no
-// failure: the policy allows another run.
-func pausedStatus(end wire.Status) wire.Status {
-	end.Message = stopMessages[wire.ReasonPaused] + " after a run: " + describeRunEnd(end)
-	end.State, end.Reason, end.Event = wire.ReportFailed, wire.ReasonPaused, wire.ReasonPaused
+// interruptedStatus returns the report about an attempt that ends for this reason in place of a restart. It
+// is no failure: the policy allows another run.
+func interruptedStatus(end wire.Status, reason string) wire.Status {
+	end.Message = fmt.Sprintf("%s; run %d ended before: %s", stopMessages[reason], end.Run, describeRunEnd(end))
+	end.State, end.Reason, end.Event = wire.ReportFailed, reason, reason
 	return end
 }
 
@@ -167,12 +174,13 @@ func (r *Runner) advanceWaits(p *plan) {
 		case run.stopReason != "":
 			r.finishRun(p, run, stoppedStatus(run.stopReason))
 		case x.startsNone:
-			r.finishRun(p, run, pausedStatus(x.last.status))
+			r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonPaused))
 		case x.last.endsWithContact && r.hasContact():
 			r.finishRun(p, run, x.last.status)
-		case now.Before(x.last.next):
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
+			// At once, and not when the run is due: contact that returns before would hide the deadline.
 			r.finishRun(p, run, stoppedStatus(wire.ReasonSelfStopped))
+		case now.Before(x.last.next):
 		default:
 			r.planRun(p, run)
 		}

@@ -423,8 +423,8 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 		"by a pause":       {messages: []message{paused}, reason: wire.ReasonPaused},
 		"not after resume": {messages: []message{paused, resumed}, restarts: true},
 		// The process ends by itself before the shim can stop it.
-		"by a delete":          {messages: []message{wire.Dispatch{Action: wire.ActionDelete, Task: shell("t1", ""), Attempt: 1}}},
-		"by a newer attempt":   {messages: []message{wire.Dispatch{Action: wire.ActionCreate, Task: shell("t1", ""), Attempt: 2, Epoch: 2}}},
+		"by a delete":          {messages: []message{wire.Dispatch{Action: wire.ActionDelete, Task: shell("t1", ""), Attempt: 1}}, reason: wire.ReasonStopped},
+		"by a newer attempt":   {messages: []message{wire.Dispatch{Action: wire.ActionCreate, Task: shell("t1", ""), Attempt: 2, Epoch: 2}}, reason: wire.ReasonSuperseded},
 		"not by a full disk":   {messages: []message{diskExcess{replica: replicaKey(shell("t1", ""))}}, restarts: true},
 		"not by another pause": {messages: []message{wire.TaskList{Epoch: 9, Refs: []wire.TaskReference{{UID: "t1", Attempt: 1}, {UID: "t1", Attempt: 2, StartsNoRun: true}}}}, restarts: true},
 	} {
@@ -511,13 +511,37 @@ func TestRestart_ContactDoesNotEndAnUsualWait(t *testing.T) {
 func TestRestart_NotPastTheSelfStopDeadline(t *testing.T) {
 	x := waitingTest(t, func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(time.Minute) })
 	x.contact.silence = time.Minute
-	x.pass(9 * time.Second)
-	if len(x.live) != 1 {
-		t.Fatalf("ended before the run was due: %+v", x.lastReport())
-	}
 	x.pass(time.Second)
 	x.requireEnd(wire.ReasonSelfStopped, 1)
+	x.contact.silence = 0 // back before the run was due
+	x.pass(10 * time.Second)
 	x.requireStarts("past the deadline", 1)
+}
+
+// How long the robot was away is not known after a reboot: another one may run the task.
+func TestRestart_NotAfterAReboot_WithASelfStopDeadline(t *testing.T) {
+	deadline := func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(time.Minute) }
+	for name, test := range map[string]struct {
+		changes []func(*wire.Task)
+		ends    bool
+	}{
+		"with a deadline": {[]func(*wire.Task){deadline}, true},
+		"without":         {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := waitingTest(t, test.changes...)
+			e, _ := x.journal.Latest("t1")
+			end := e.LastEnd
+			must(t, x.journal.Append(journal.Record{Kind: journal.RunEnded, UID: "t1", Attempt: 1, At: end.At, BootID: "an earlier one", Status: &end.Status, Restart: &end.Restart}))
+			x.restartAgent()
+			if test.ends {
+				x.requireEnd(wire.ReasonSelfStopped, 1)
+			}
+			if x.live["t1"].isWaiting() == test.ends {
+				t.Errorf("waits %v, want %v", !test.ends, test.ends)
+			}
+		})
+	}
 }
 
 func TestRestart_ReportsAtMostOnceASecond(t *testing.T) {
