@@ -35,11 +35,14 @@ var followSteps = []planStep{
 }
 
 // enforceDeadline ends an attempt that an online robot should have ended itself. The timeout is that of
-// each run; while the robot is about to start the next one, nothing runs.
+// each run, and the robot may wait before it starts the next one.
 func (p *planner) enforceDeadline() bool {
 	timeout := p.attemptTimeout()
-	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown || taskstate.NextRunAt(p.Task) != nil {
+	if timeout == 0 || p.status.StartedAt == nil || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
 		return false
+	}
+	if taskstate.NextRunAt(p.Task) != nil {
+		timeout += restartPolicy(&p.Task.Spec).LongestWait()
 	}
 	if left := timeout + p.stopTime() - p.Running; left > 0 {
 		p.requeueAt(p.now.Add(left))

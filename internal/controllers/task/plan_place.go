@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -223,7 +224,7 @@ func (p *planner) openAttempt(robot string) {
 	s := p.status
 	p.actions.ReliesOnSelfStop = len(p.OtherAttempts) > 0
 	if highestAttempt(s) > 0 {
-		s.RestartCount++
+		s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
 	}
 	if s.Attempt != s.LostAttempt { // the runs of a lost attempt count once it is discarded
 		taskstate.AddRestarts(s, p.currentAttempt())

@@ -64,7 +64,8 @@ func TestPlan_RestartsByRobot(t *testing.T) {
 		{"a good run before it does not count", newInput(exited, reason(wire.ReasonExited), ofType("service"), lastRan(time.Minute), failedOn("r8", "r9"), capable), lifecycle.TaskFailed, wire.ReasonExited, 0},
 
 		{"the timeout is that of a run", newInput(running, timeout(time.Minute), started(overdue), inRun(3)), exited, wire.ReasonTimeout, 0},
-		{"between runs it does not count", newInput(running, timeout(time.Minute), started(overdue), inRun(3), nextRunIn(time.Hour)), "", "", 0},
+		{"between runs the robot may wait", newInput(running, timeout(time.Minute), started(overdue), inRun(3), nextRunIn(time.Hour)), "", "", 5 * time.Minute},
+		{"but not for ever", newInput(running, timeout(time.Minute), started(overdue+5*time.Minute), inRun(3), nextRunIn(time.Hour)), exited, wire.ReasonTimeout, 0},
 		{"a lost robot makes a task between runs unknown", newInput(running, inRun(3), nextRunIn(time.Hour), phase(lifecycle.RobotOffline)), unknown, ReasonLost, 0},
 
 		{"a pause lets a task run on that never restarts", newInput(running, inJob(lifecycle.JobPauseRequested)), "", "", 0},

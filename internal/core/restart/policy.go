@@ -83,6 +83,11 @@ func (p Policy) currentCount(c Count, ended time.Time) Count {
 	return c
 }
 
+// LongestWait returns the longest time that may pass between an end and the restart.
+func (p Policy) LongestWait() time.Duration {
+	return max(p.delay(), p.Interval, maxDelayWithoutContact)
+}
+
 func (p Policy) delay() time.Duration { return max(p.Delay, MinDelay) }
 
 // delayWithoutContact returns how long the n-th restart beyond Attempts waits, counted from 1: twice as

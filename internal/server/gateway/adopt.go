@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -122,7 +123,7 @@ func insertAttempt(s *robotv1.TaskStatus, a robotv1.TaskAttempt) {
 // makeCurrent makes an attempt of the history the current one.
 func makeCurrent(s *robotv1.TaskStatus, e journaledAttempt) {
 	if len(s.Attempts) > 1 {
-		s.RestartCount++
+		s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
 	}
 	s.Attempt = e.Attempt
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.RetryAt = nil, nil, nil, 0, nil, nil

@@ -44,7 +44,7 @@ func TestModelFindsBrokenRules(t *testing.T) {
 func expectViolation(t *testing.T, run func(*rapid.T) (violates bool)) {
 	t.Helper()
 	found := false
-	for range 20 {
+	for range 100 { // it ends with the first violation
 		rapid.Check(t, func(t *rapid.T) {
 			if !found {
 				found = run(t)

@@ -222,7 +222,7 @@ func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dr
 // another run.
 func mergeProgress(now time.Time, s *robotv1.TaskStatus, r report) {
 	hasNewRun := isNewRun(s.FindAttempt(r.attempt), r)
-	if hasNewRun || r.hasEnds() {
+	if r.Run > 1 || r.NextRunAt != nil || r.hasEnds() {
 		r.Event = "" // the status has more; these would replace all other events
 	}
 	mergeDetails(now, s, r)
