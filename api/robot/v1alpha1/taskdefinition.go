@@ -419,12 +419,12 @@ type RestartPolicy struct {
 	// Interval in which attempts are counted. If empty, all restarts are counted.
 	// +optional
 	Interval *Duration `json:"interval,omitempty"`
-	// Delay before a restart. If empty, the task restarts at once.
+	// Delay before a restart, at least a second. If empty, a second.
 	// +optional
 	Delay *Duration `json:"delay,omitempty"`
 	// Mode defines what follows when the attempts of the interval are used up: fail continues
 	// with the reschedulePolicy, delay waits for the next interval. Mode delay without an
-	// interval restarts without limit, at least a second apart.
+	// interval restarts without limit. Without contact, fail acts like delay.
 	// +optional
 	// +kubebuilder:validation:Enum=fail;delay
 	// +kubebuilder:default=fail
