@@ -123,6 +123,7 @@ func insertAttempt(s *robotv1.TaskStatus, a robotv1.TaskAttempt) {
 // makeCurrent makes an attempt of the history the current one.
 func makeCurrent(s *robotv1.TaskStatus, e journaledAttempt) {
 	if len(s.Attempts) > 1 {
+		taskstate.AddRestarts(s, s.FindAttempt(s.Attempt))
 		s.RestartCount = min(s.RestartCount, math.MaxInt32-1) + 1
 	}
 	s.Attempt = e.Attempt
