@@ -58,6 +58,7 @@ func TestDocker(t *testing.T) {
 		"usage is measured while a container runs":               measuresUsage,
 		"a container that another client removes was killed":     isRemovedByOthers,
 		"a second container of one attempt is rejected":          rejectsSecondContainer,
+		"a run replaces the ended container of the one before":   replacesEndedContainer,
 		"a pull is canceled with its task":                       cancelsPull,
 		"a task outlives its engine and is stopped later":        outlivesEngine,
 		"containers are removed once the engine is back":         sweepsAfterOutage,
@@ -225,6 +226,23 @@ func rejectsSecondContainer(t *testing.T, e *engine) {
 	awaitReadable(t, running.Done())
 	if end := running.End(); end.Signal != int(syscall.SIGKILL) {
 		t.Errorf("ended as %+v", end)
+	}
+}
+
+// replacesEndedContainer starts a run whose predecessor's container has ended and is still there.
+func replacesEndedContainer(t *testing.T, e *engine) {
+	d := &dockerdriver.Driver{Socket: e.socket}
+	task := driver.Task{Config: script("exit 7")}
+	before := start(t, d, &task)
+	awaitReadable(t, before.Done())
+	defer before.End() // which would remove its container
+	after, err := d.Start(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReadable(t, after.Done())
+	if end := after.End(); end.Code != 7 {
+		t.Errorf("ended as %+v, want the exit code 7", end)
 	}
 }
 

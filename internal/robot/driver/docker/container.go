@@ -58,7 +58,7 @@ func startContainer(ctx context.Context, engine *client.Client, t driver.Task) (
 	if err != nil {
 		return nil, err
 	}
-	created, err := engine.ContainerCreate(ctx, options)
+	created, err := createContainer(ctx, engine, options)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,20 @@ func startContainer(ctx context.Context, engine *client.Client, t driver.Task) (
 	}
 	go c.watchContainer(output)
 	return c, nil
+}
+
+// createContainer creates a container in place of one of the same name that has ended: an earlier run's,
+// which an engine that did not answer has kept.
+func createContainer(ctx context.Context, engine *client.Client, o client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
+	created, err := engine.ContainerCreate(ctx, o)
+	if !errdefs.IsConflict(err) {
+		return created, err
+	}
+	// Without force: one that runs stays, and with it the conflict.
+	if _, kept := engine.ContainerRemove(ctx, o.Name, client.ContainerRemoveOptions{RemoveVolumes: true}); kept != nil {
+		return created, err
+	}
+	return engine.ContainerCreate(ctx, o)
 }
 
 // createOptions returns the options for the container of a task, and gives its user the task's
