@@ -382,7 +382,7 @@ func (m *model) checkEnds(seen, next *robotv1.Task) {
 	if !seen.IsRange() {
 		return
 	}
-	// The state of the job does not tell: a range may also lose its robot while its job is requeueing.
+	// Not by the state of the job: a range may also lose its robot while its job is requeueing.
 	isRequeued := next.Status.State == string(lifecycle.TaskPending) && seen.Status.State != next.Status.State && next.Status.Reason == robotv1.ReasonRequeued
 	if next.Status.Array == nil && isRequeued {
 		delete(m.array.stored, string(seen.UID))
