@@ -47,8 +47,11 @@ func (e Entry) LastBootID() string {
 	return e.BootID
 }
 
-// AwaitsRun reports whether the next run has not been about to start.
-func (e Entry) AwaitsRun() bool { return e.LastEnd != nil && e.LastEnd.Status.Run == e.Run }
+// AwaitsRun reports whether the next run has not been about to start. A process is of a run whose record
+// is damaged.
+func (e Entry) AwaitsRun() bool {
+	return e.LastEnd != nil && e.LastEnd.Status.Run == e.Run && e.Process == nil
+}
 
 // HasEnded reports whether the attempt has ended.
 func (e Entry) HasEnded() bool { return e.Status != nil }

@@ -32,6 +32,7 @@ func (r *Runner) startRun(p *plan, run *run) {
 		r.endRun(p, run, startFailedStatus(err))
 		return
 	}
+	run.mayLeaveContainer = false // the new one has taken its place
 	r.attachShim(run, started)
 }
 
@@ -55,7 +56,7 @@ func (r *Runner) attachShim(run *run, s *supervisor.Shim) {
 func (r *Runner) launchShim(run *run) (*supervisor.Shim, error) {
 	uid := run.task.Metadata.UID
 	r.tidySharedDirs()
-	if err := errors.Join(r.dirs.makeRunDirs(uid, run.attempt, run.number()), r.dirs.makeReplicaDisk(run.task)); err != nil {
+	if err := errors.Join(r.dirs.makeRunDirs(uid, run.attempt, run.number(), run.keepsWorkDir()), r.dirs.makeReplicaDisk(run.task)); err != nil {
 		return nil, err
 	}
 	if run.task.Spec.StopOnRobotAfter > 0 {
@@ -141,11 +142,8 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 	if !known {
 		return r.endAbandonedRuns(p, []abandonedRun{{run, n.Started}})
 	}
+	run.mayLeaveContainer = n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker
 	r.endRun(p, run, s)
-	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker && !run.restarts.isWaiting() {
-		// The engine may have been down, and has then kept the container. The next run would remove it.
-		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
-	}
 	return nil
 }
 
@@ -254,6 +252,9 @@ func (r *Runner) finishRun(p *plan, run *run, s wire.Status) {
 		delete(r.live, s.TaskUID)
 	}
 	r.quotas.removeRun(run)
+	if run.mayLeaveContainer {
+		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
+	}
 	r.dirs.touchSharedDirs(run.task, r.now())
 	r.logs.EndLog(logship.Attempt{UID: s.TaskUID, Attempt: s.Attempt})
 	if run.nextDispatch != nil {

@@ -22,7 +22,7 @@ func TestRunner_SetsUpContainersAsTheTaskUser(t *testing.T) {
 		Driver: driverDocker, User: "by-the-image", Config: wire.TaskConfig{Docker: &wire.DockerConfig{Image: "x"}},
 		Artifacts: []wire.Artifact{{GetterSource: "file://" + secret}},
 	}}}
-	must(t, r.dirs.makeRunDirs("t1", 1, 1))
+	must(t, r.dirs.makeRunDirs("t1", 1, 1, true))
 	spec, err := r.buildShimSpec(&task)
 	must(t, err)
 	if u := spec.Confinement.User; u == nil || u.Name != "nobody" || spec.Contained.User != "by-the-image" || spec.Confinement.Mounts == nil {

@@ -98,7 +98,9 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	if adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID() && r.takeBackStart(p, e) {
+	isNotStarted := adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID()
+	if isNotStarted && canTakeBackStart(e) {
+		r.takeBackStart(p, e)
 		return nil, nil
 	}
 	p.records = append(p.records, r.adoptedRecord(e))
@@ -126,20 +128,20 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	return nil, nil
 }
 
+// canTakeBackStart reports whether the journal has the run before the last one. Damage may have hidden it.
+func canTakeBackStart(e journal.Entry) bool {
+	return e.Run <= 1 || e.LastEnd != nil && e.LastEnd.Status.Run == e.Run-1
+}
+
 // takeBackStart lets a run that was never started be started again: the first one by another dispatch of
-// the server, a later one by this agent. It returns false if damage of the journal has hidden the run
-// before.
-func (r *Runner) takeBackStart(p *plan, e journal.Entry) bool {
+// the server, a later one by this agent.
+func (r *Runner) takeBackStart(p *plan, e journal.Entry) {
 	if e.Run <= 1 {
 		p.records = append(p.records, journal.Record{Kind: journal.Dropped, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()})
-		return true
+		return
 	}
 	e.Run--
-	if !e.AwaitsRun() {
-		return false
-	}
 	r.resumeWait(p, e)
-	return true
 }
 
 func (r *Runner) adoptedRecord(e journal.Entry) journal.Record {
@@ -201,12 +203,12 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 		run.startedAt = *started
 	}
 	r.live[run.task.Metadata.UID] = run
-	r.quotas.addRun(run, r.dirs)
+	instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 	switch {
-	case x.isPastBoot:
-		r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonSelfStopped))
-	case x.lacksSecrets:
-		r.finishRun(p, run, secretsLostStatus(x.last.status))
+	case e.Task == nil: // its record is damaged
+		r.finishRun(p, run, unknownEndStatus())
+	case isBarred:
+		r.finishRun(p, run, instead)
 	default:
 		r.reportWait(p, run)
 	}

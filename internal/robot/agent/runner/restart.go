@@ -94,20 +94,34 @@ func (r *Runner) endRun(p *plan, run *run, end wire.Status) {
 		return
 	}
 	end = r.recordRunEnd(run, end)
-	switch d := r.nextRestart(run, end); {
+	d := r.nextRestart(run, end)
+	instead, isBarred := x.endInsteadOfRun(end, d.EndsWithContact)
+	switch {
 	case d.IsExhausted:
 		r.finishRun(p, run, end)
 	case run.stopReason != "":
 		r.finishRun(p, run, interruptedStatus(end, run.stopReason))
-	case x.startsNone:
-		r.finishRun(p, run, interruptedStatus(end, wire.ReasonPaused))
-	case x.isPastBoot:
-		r.finishRun(p, run, interruptedStatus(end, wire.ReasonSelfStopped))
-	case x.lacksSecrets:
-		r.finishRun(p, run, secretsLostStatus(end))
+	case isBarred:
+		r.finishRun(p, run, instead)
 	default:
 		r.awaitNextRun(p, run, end, d)
 	}
+}
+
+// endInsteadOfRun returns how the attempt ends in place of its next run, if it may not start one. It is no
+// failure, unless the restart is only for a robot without contact: then the policy is used up.
+func (x *restarts) endInsteadOfRun(last wire.Status, endsWithContact bool) (end wire.Status, isBarred bool) {
+	switch {
+	case !x.startsNone && !x.isPastBoot && !x.lacksSecrets:
+		return wire.Status{}, false
+	case endsWithContact:
+		return last, true
+	case x.startsNone:
+		return interruptedStatus(last, wire.ReasonPaused), true
+	case x.isPastBoot:
+		return interruptedStatus(last, wire.ReasonSelfStopped), true
+	}
+	return secretsLostStatus(last), true
 }
 
 // recordRunEnd adds the run to those that have ended. It returns the end with the fields that the
@@ -143,6 +157,7 @@ func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Decision) {
 	x, now, end := run.restarts, r.bootTime(), end.WithinLimits()
 	x.count, x.last = d.Count, &runEnd{status: end, at: now, next: d.At, endsWithContact: d.EndsWithContact}
+	r.quotas.removeRun(run) // it writes nothing, and may wait for long
 	r.log.Info("task will be restarted", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt,
 		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", d.At.Sub(now))
 	p.records = append(p.records, journal.Record{
@@ -170,11 +185,12 @@ func (r *Runner) advanceWaits(p *plan) {
 		if !x.isWaiting() {
 			continue
 		}
+		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 		switch stopAfter := time.Duration(run.task.Spec.StopOnRobotAfter); {
 		case run.stopReason != "":
 			r.finishRun(p, run, stoppedStatus(run.stopReason))
-		case x.startsNone:
-			r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonPaused))
+		case isBarred:
+			r.finishRun(p, run, instead)
 		case x.last.endsWithContact && r.hasContact():
 			r.finishRun(p, run, x.last.status)
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
@@ -201,9 +217,27 @@ func (r *Runner) planRun(p *plan, run *run) {
 }
 
 // hasArtifacts reports whether an earlier run of the attempt has downloaded the artifacts: its process was
-// started.
+// started, and the directory of the task was not cleared since.
 func (run *run) hasArtifacts() bool {
-	return run.restarts != nil && slices.ContainsFunc(run.restarts.ended, func(one wire.Run) bool { return one.StartedAt != nil })
+	if run.restarts == nil {
+		return false
+	}
+	for _, one := range slices.Backward(run.restarts.ended) {
+		if one.Reason == wire.ReasonDiskQuotaExceeded {
+			return false
+		}
+		if one.StartedAt != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keepsWorkDir reports whether the next run keeps the directory of the task. After the quota was exceeded it
+// does not, because the run would be stopped again at once.
+func (run *run) keepsWorkDir() bool {
+	x := run.restarts
+	return x != nil && x.last != nil && x.last.status.Reason != wire.ReasonDiskQuotaExceeded
 }
 
 // untilRestart returns the time until a run is due or a report may be sent. It is false if there is none.

@@ -454,6 +454,39 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 	}
 }
 
+// The files of a task stay for its next run, but not those above the quota: it would be stopped again. While
+// it waits, they do not count for the others of its replica.
+func TestRestart_QuotaAndFiles(t *testing.T) {
+	quota := func(t *wire.Task) { t.Spec.EphemeralDisk = &wire.EphemeralDisk{SizeMB: 1} }
+	for name, test := range map[string]struct {
+		exit  shim.Exit
+		keeps bool
+	}{
+		"after a failure":      {shim.Exit{Code: 3}, true},
+		"after too many files": {shim.Exit{Code: -1, StopReason: wire.ReasonDiskQuotaExceeded}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRestartTest(t, restarting(2, 10*time.Second), quota)
+			x.dispatch(1)
+			x.begin()
+			file := filepath.Join(x.dirs.WorkDir("t1", 1), "file")
+			must(t, os.WriteFile(file, nil, 0o600))
+			x.end(test.exit)
+			if n := len(x.quotas.quotasByReplica()); n != 0 {
+				t.Errorf("%d quotas while the task waits", n)
+			}
+			x.pass(10 * time.Second)
+			x.requireStarts("after the wait", 2)
+			if _, err := os.Stat(file); (err == nil) != test.keeps || x.live["t1"].hasArtifacts() != test.keeps {
+				t.Errorf("the file: %v; has artifacts: %t", err, x.live["t1"].hasArtifacts())
+			}
+			if n := len(x.quotas.quotasByReplica()); n != 1 {
+				t.Errorf("%d quotas while the task runs", n)
+			}
+		})
+	}
+}
+
 func TestRestart_QuotaConcernsProcesses(t *testing.T) {
 	x := waitingTest(t)
 	excess := diskExcess{replica: replicaKey(x.task)}
@@ -491,6 +524,38 @@ func TestRestart_WithoutContactDoesNotGiveUp(t *testing.T) {
 			x.contact.silence = 0
 			x.round()
 			if end := x.requireEnd(wire.ReasonExited, 4); end.ExitCode != 4 {
+				t.Errorf("end %+v, want that of the last run", end)
+			}
+		})
+	}
+}
+
+// What prevents the next run does not turn a failure into an end without fault: with contact the policy would
+// allow no other run.
+func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
+	secret := func(t *wire.Task) { t.Spec.SecretEnv = map[string]wire.SecretKey{"PASSWORD": {Optional: true}} }
+	pause := func(x *restartTest) {
+		x.round(wire.TaskList{Epoch: 9, Refs: []wire.TaskReference{{UID: "t1", Attempt: 1, Started: true, StartsNoRun: true}}})
+	}
+	fail := func(x *restartTest) { x.end(shim.Exit{Code: 4}) }
+	for name, steps := range map[string][]func(*restartTest){
+		"with a pause before the end":   {pause, fail},
+		"with a pause after the end":    {fail, pause},
+		"with the next agent":           {fail, (*restartTest).restartAgent},
+		"with the end of another agent": {func(x *restartTest) { x.left = shim.State{MayHaveStarted: true, Exit: &shim.Exit{Code: 4}} }, (*restartTest).restartAgent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRestartTest(t, restarting(1, time.Second), secret)
+			x.dispatch(1)
+			x.begin()
+			x.end(shim.Exit{Code: 3})
+			x.pass(time.Second)
+			x.begin()
+			x.contact.silence = time.Hour
+			for _, do := range steps {
+				do(x)
+			}
+			if end := x.requireEnd(wire.ReasonExited, 2); end.ExitCode != 4 {
 				t.Errorf("end %+v, want that of the last run", end)
 			}
 		})
@@ -816,6 +881,28 @@ func TestRestart_NextAgentEndsARunWithoutTheOneBefore(t *testing.T) {
 	must(t, x.journal.Append(journal.Record{Kind: journal.Run, UID: "t1", Attempt: 1, Run: 3, BootID: proc.BootID()}))
 	x.restartAgent()
 	x.requireEnd(wire.ReasonAgentRestarted, 3)
+}
+
+// A damaged line of the journal hides that the second run was about to start. Its process must not run beside
+// another.
+func TestRestart_NextAgentEndsAProcessWithoutItsRun(t *testing.T) {
+	x := waitingTest(t)
+	must(t, x.journal.Append(journal.Record{Kind: journal.Started, UID: "t1", Attempt: 1, Process: &journal.Process{PID: 1 << 30}}))
+	x.left = shim.State{MayHaveStarted: true}
+	x.restartAgent()
+	x.requireEnd(wire.ReasonAgentRestarted, 1)
+}
+
+// A damaged line of the journal hides what the task runs.
+func TestRestart_NextAgentEndsAWaitWithoutItsTask(t *testing.T) {
+	x := newRestartTest(t)
+	end := wire.Status{State: wire.ReportFailed, Reason: wire.ReasonExited, ExitCode: 3, Run: 1}
+	must(t, x.journal.Append(
+		journal.Record{Kind: journal.Run, UID: "t1", Attempt: 1, Run: 1, BootID: proc.BootID()},
+		journal.Record{Kind: journal.RunEnded, UID: "t1", Attempt: 1, BootID: proc.BootID(), Status: &end, Restart: &journal.Restart{Wait: time.Hour}},
+	))
+	x.restartAgent()
+	x.requireEnd(wire.ReasonAgentRestarted, 1)
 }
 
 func TestRestart_NextAgentDropsAFirstRunThatWasAboutToStart(t *testing.T) {

@@ -179,6 +179,8 @@ type run struct {
 	// runs.
 	shim      *supervisor.Shim
 	startedAt time.Time // of the process; zero: not started yet
+	// mayLeaveContainer is set if the last run was killed without its engine, which may keep the container.
+	mayLeaveContainer bool
 	// stopReason is why no run must be started any more. If empty, it may.
 	stopReason string
 	lastReport wire.Status // zero: none yet

@@ -172,12 +172,15 @@ func (p StateDir) sweepSharedDirs(inUse func(dir string) bool, now time.Time) {
 	}
 }
 
-// makeRunDirs creates the directories of a run, empty. A later run of an attempt keeps those of the task
-// and of its log. Those of earlier shims are removed: the journal has how they ended.
-func (p StateDir) makeRunDirs(uid string, attempt int32, run int64) error {
+// makeRunDirs creates the directories of a run, empty. A later run of an attempt keeps that of its log, and
+// may keep that of the task. Those of earlier shims are removed: the journal has how they ended.
+func (p StateDir) makeRunDirs(uid string, attempt int32, run int64, keepsWorkDir bool) error {
 	outdated := []string{p.attemptDir(uid, attempt)}
 	if run > 1 {
 		outdated = p.listRunDirs(uid, attempt)
+	}
+	if run > 1 && !keepsWorkDir {
+		outdated = append(outdated, p.WorkDir(uid, attempt))
 	}
 	for _, dir := range outdated {
 		if err := os.RemoveAll(dir); err != nil {
