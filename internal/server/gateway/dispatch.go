@@ -76,7 +76,10 @@ func lostAttemptOf(t *robotv1.Task) *robotv1.Task {
 	o := *t // nothing below is changed in place
 	o.Spec.TargetRobot = a.Robot
 	o.Status = robotv1.TaskStatus{
-		State: string(lifecycle.TaskRunning), Attempt: a.Attempt, LostAttempt: a.Attempt, Attempts: []robotv1.TaskAttempt{*a}, PauseAttempt: t.Status.PauseAttempt,
+		State: string(lifecycle.TaskRunning), Attempt: a.Attempt, LostAttempt: a.Attempt, Attempts: []robotv1.TaskAttempt{*a},
+	}
+	if startsNoRun(t) || t.Status.State == string(lifecycle.TaskPaused) {
+		o.Status.PauseAttempt = a.Attempt
 	}
 	return &o
 }

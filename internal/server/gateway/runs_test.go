@@ -455,13 +455,22 @@ func TestTaskList_AsksAgentToStartNoRun(t *testing.T) {
 }
 
 func TestTaskList_AsksRobotOfLostAttemptToStartNoRun(t *testing.T) {
-	in := newLostTask(lifecycle.TaskPending)
-	in.Status.PauseAttempt = 1
-	if ref := refOf(lostAttemptOf(in)); !ref.StartsNoRun || !ref.Query {
-		t.Errorf("%+v", ref)
-	}
-	if in.Status.PauseAttempt = 2; refOf(lostAttemptOf(in)).StartsNoRun {
-		t.Error("another attempt is to start no run")
+	for _, c := range []struct {
+		name         string
+		state        lifecycle.TaskState
+		pauseAttempt int32
+		want         bool
+	}{
+		{"its replacement runs", lifecycle.TaskRunning, 0, false},
+		{"its replacement is to start no further run", lifecycle.TaskRunning, 2, true},
+		{"an attempt before was", lifecycle.TaskRunning, 1, false},
+		{"the task is paused", lifecycle.TaskPaused, 0, true},
+	} {
+		in := newLostTask(c.state)
+		in.Status.Attempt, in.Status.PauseAttempt = 2, c.pauseAttempt
+		if ref := refOf(lostAttemptOf(in)); ref.StartsNoRun != c.want || !ref.Query {
+			t.Errorf("%s: %+v", c.name, ref)
+		}
 	}
 }
 

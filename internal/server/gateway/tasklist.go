@@ -85,11 +85,9 @@ func (l *taskLists) initMaps() {
 	}
 }
 
-// dispatchEpoch returns the epoch of a dispatch that is about to be sent. If the last
-// list does not name the attempt, another list follows, even with the same content: the
-// Task may be canceled while it is sent, and the last list is older than the dispatch
-// and would stop nothing. Another one also follows if the attempt is to start no more
-// indexes or runs, because the agent did not know it when it received the last one.
+// dispatchEpoch returns the epoch of a dispatch that is about to be sent. If the last list does not name
+// the attempt, another one follows: if the Task is canceled now, the last list is too old to stop it. So it
+// does if the attempt is to start no more, because the agent did not know it when it got the last one.
 func (l *taskLists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
