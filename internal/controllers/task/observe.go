@@ -338,9 +338,10 @@ func taskPredicate() builder.Predicates {
 	})
 }
 
-// concernsReplica reports whether a change of a task is one of its state, or its robot restarts it.
+// concernsReplica reports whether a change of a task is one of its state, or its robot restarts a daemon,
+// for which others wait.
 func concernsReplica(before, after *v1alpha1.Task) bool {
-	return before.Status.State != after.Status.State || taskstate.IsRunning(before) != taskstate.IsRunning(after)
+	return before.Status.State != after.Status.State || after.Spec.Daemon && taskstate.IsRunning(before) != taskstate.IsRunning(after)
 }
 
 // mayExplain limits the rate of writes that only explain.

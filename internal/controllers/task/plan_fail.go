@@ -34,8 +34,6 @@ func (p *planner) handleExit() bool {
 	switch {
 	case reason == wire.ReasonPolicyViolation:
 		p.leaveRefusingRobot()
-	case p.hasEndedForPause():
-		p.interruptTask("its job was paused")
 	case wire.IsWithoutFault(reason):
 		p.interruptTask(reason)
 	case p.outdatedReason() != "":
@@ -125,10 +123,16 @@ func (p *planner) restartObstacle() string {
 		return p.EvictionReason
 	case p.jobState().PausesTasks():
 		return p.describePause()
-	case p.Robot != nil && !p.Robot.ServesNamespace(p.Task.Namespace):
-		return "the robot is no longer shared with namespace " + p.Task.Namespace
 	}
-	return ""
+	return p.sharingObstacle()
+}
+
+// sharingObstacle returns that the robot is no longer shared with the task's namespace. Empty if it is.
+func (w *Input) sharingObstacle() string {
+	if w.Robot == nil || w.Robot.ServesNamespace(w.Task.Namespace) {
+		return ""
+	}
+	return "the robot is no longer shared with namespace " + w.Task.Namespace
 }
 
 // countRestarts returns the manager's restarts on the current robot.

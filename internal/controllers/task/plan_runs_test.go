@@ -34,9 +34,15 @@ func lastRan(d time.Duration) func(*Input) {
 	}
 }
 
+// neverStarted drops the start of the last run.
+func neverStarted(w *Input) { w.Task.Status.Attempts[0].Runs[1].StartedAt = nil }
+
 func pauses(attempt int32) func(*Input) {
 	return func(w *Input) { w.Task.Status.PauseAttempt = attempt }
 }
+
+// onForeignRobot makes the robot one of another namespace, which is not shared.
+func onForeignRobot(w *Input) { w.Robot.Namespace = "others" }
 
 func withTemplate(changeMode string) func(*Input) {
 	return func(w *Input) { w.Task.Spec.Templates = []v1alpha1.Template{{DestPath: "a", ChangeMode: changeMode}} }
@@ -61,19 +67,20 @@ func TestPlan_RestartsByRobot(t *testing.T) {
 		{"its restart goes ahead when the agent reports the end", newInput(exited, reason(wire.ReasonTimeout), restartDue(2, 0), inRun(1), ran(time.Hour)), lifecycle.TaskDispatching, "", 0},
 
 		{"a service whose last run was good has its failures behind it", newInput(exited, reason(wire.ReasonExited), ofType("service"), lastRan(time.Hour), failedOn("r8", "r9"), capable), soft, ReasonRescheduled, 0},
+		{"a last run that never started was not good", newInput(exited, reason(wire.ReasonStartFailed), ofType("service"), lastRan(time.Hour), neverStarted, failedOn("r8", "r9"), capable), lifecycle.TaskFailed, wire.ReasonStartFailed, 0},
 		{"a good run before it does not count", newInput(exited, reason(wire.ReasonExited), ofType("service"), lastRan(time.Minute), failedOn("r8", "r9"), capable), lifecycle.TaskFailed, wire.ReasonExited, 0},
 
 		{"the timeout is that of a run", newInput(running, timeout(time.Minute), started(overdue), inRun(3)), exited, wire.ReasonTimeout, 0},
 		{"between runs the robot may wait", newInput(running, timeout(time.Minute), started(overdue), inRun(3), nextRunIn(time.Hour)), "", "", 5 * time.Minute},
-		{"but not for ever", newInput(running, timeout(time.Minute), started(overdue+5*time.Minute), inRun(3), nextRunIn(time.Hour)), exited, wire.ReasonTimeout, 0},
+		{"but not forever", newInput(running, timeout(time.Minute), started(overdue+5*time.Minute), inRun(3), nextRunIn(time.Hour)), exited, wire.ReasonTimeout, 0},
 		{"a lost robot makes a task between runs unknown", newInput(running, inRun(3), nextRunIn(time.Hour), phase(lifecycle.RobotOffline)), unknown, ReasonLost, 0},
 
 		{"a pause lets a task run on that never restarts", newInput(running, inJob(lifecycle.JobPauseRequested)), "", "", 0},
 		{"its end is a failure", newInput(exited, reason(wire.ReasonExited), inRun(1), inJob(lifecycle.JobPauseRequested), capable), soft, ReasonRescheduled, 0},
-		{"an attempt that a pause has ended is no failure", newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inRun(1), pauses(1), inJob(lifecycle.JobPauseRequested), capable), pending, ReasonInterrupted, 0},
-		{"nor is it if the job was resumed since", newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inRun(1), pauses(1), capable), pending, ReasonInterrupted, 0},
-		{"nor on a lost robot", newInput(exited, reason(wire.ReasonExited), ofType("system"), inRun(1), pauses(1), phase(lifecycle.RobotOffline)), pending, ReasonInterrupted, 0},
-		{"a pause of an earlier attempt has not ended this one", newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inRun(3), pauses(7), capable), soft, ReasonRescheduled, 0},
+		{"an attempt that a pause has ended is no failure", newInput(exited, reason(wire.ReasonPaused), restarts(2, 0, 0), inRun(1), pauses(1), inJob(lifecycle.JobPauseRequested), capable), pending, ReasonInterrupted, 0},
+		{"nor is it if the job was resumed since", newInput(exited, reason(wire.ReasonPaused), restarts(2, 0, 0), inRun(1), capable), pending, ReasonInterrupted, 0},
+		{"nor on a lost robot", newInput(exited, reason(wire.ReasonPaused), ofType("system"), inRun(1), pauses(1), phase(lifecycle.RobotOffline)), pending, ReasonInterrupted, 0},
+		{"a robot that has used up the restartPolicy during a pause is left", newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inRun(3), pauses(1), inJob(lifecycle.JobPauseRequested), capable), soft, ReasonRescheduled, 0},
 		{"after a pause the manager restarts what an older agent ran", newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), pauses(1)), exited, wire.ReasonExited, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,8 +118,10 @@ func TestPlan_PausesRuns(t *testing.T) {
 		{"services and system tasks restart by default", newInput(running, ofType("service"), paused), 1, true},
 		{"a template that changes starts a run, too", newInput(running, withTemplate("restart"), paused), 1, true},
 		{"not every template does", newInput(running, withTemplate("signal"), paused), 0, false},
-		{"a task without restarts is spared the write", newInput(running, paused), 0, false},
+		{"a task without restarts needs no write", newInput(running, paused), 0, false},
 		{"tasks of arrays do not restart", newInput(running, ofRange("", ""), restarts(2, 0, 0), paused), 0, false},
+		{"a task with an old definition takes the new one when it ends", newInput(running, restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")), 1, true},
+		{"a task leaves a robot that is no longer shared when it ends", newInput(running, restarts(2, 0, 0), onForeignRobot), 1, true},
 		{"it is written once", newInput(running, restarts(2, 0, 0), paused, pauses(1)), 0, false},
 		{"for each attempt", newInput(running, restarts(2, 0, 0), paused, pauses(7)), 1, true},
 		{"a resume takes it back", newInput(running, restarts(2, 0, 0), pauses(1)), 0, true},
@@ -325,7 +334,7 @@ func TestStories_RestartsByRobot(t *testing.T) {
 			g.logTask("t0")
 			g.reportRun("t0", 1, 15*time.Second)
 			g.setJobState(lifecycle.JobPauseRequested, "the user asked for it")
-			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonExited)
+			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonPaused)
 			g.logTask("t0")
 			g.setJobState(lifecycle.JobRunning, "the user asked for it")
 			g.logTask("t0")

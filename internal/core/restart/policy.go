@@ -52,7 +52,7 @@ type Decision struct {
 func (p Policy) IsEndless() bool { return p.Attempts > 0 && p.WaitsForInterval && p.Interval == 0 }
 
 // Next decides what follows an end at this time. Without contact to the server, used-up attempts do not
-// end a task for good: a service must not give up in a tunnel, where no other robot can replace it.
+// end a task for good, because no other robot can replace it then.
 func (p Policy) Next(c Count, ended time.Time, hasContact bool) Decision {
 	c = p.currentCount(c, ended)
 	switch {

@@ -34,9 +34,10 @@ func CurrentRun(t *v1alpha1.Task) int64 {
 	return 0
 }
 
-// LastRunStart returns when the last run of an attempt started, by the robot's clock. Nil if unknown.
+// LastRunStart returns when the last run of an attempt started, by the robot's clock. Nil if it never did, or
+// if that is unknown.
 func LastRunStart(a *v1alpha1.TaskAttempt) *metav1.MicroTime {
-	if n := len(a.Runs); n > 0 && a.Runs[n-1].StartedAt != nil {
+	if n := len(a.Runs); n > 0 {
 		return a.Runs[n-1].StartedAt
 	}
 	return a.StartedAt
