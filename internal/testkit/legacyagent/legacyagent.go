@@ -73,7 +73,7 @@ type Agent struct {
 	instance   int // number of program starts
 	client     mqtt.Client
 	online     bool
-	subscribed bool            // to the task topics, at least once
+	subscribed bool            // to the task topics, at least once, or is about to
 	running    map[string]*run // by wire UID
 	runs       map[string]int  // by wire UID
 	deletes    []string
@@ -106,7 +106,7 @@ func (a *Agent) openConnection() {
 	o := mqtt.NewClientOptions().AddBroker("tcp://" + a.host).SetClientID("k8s4r-agent-" + a.cfg.RobotID).
 		SetCleanSession(true).SetProtocolVersion(4).SetAutoReconnect(true).SetMaxReconnectInterval(time.Second).
 		SetOrderMatters(a.cfg.WaitsInHandler).SetConnectRetry(true).SetConnectRetryInterval(100 * time.Millisecond)
-	o.SetOnConnectHandler(func(mqtt.Client) { a.startGoroutine(a.handleConnect) })
+	o.SetOnConnectHandler(func(c mqtt.Client) { a.startGoroutine(func() { a.handleConnect(c) }) })
 	client := mqtt.NewClient(o)
 	a.mu.Lock()
 	a.client = client
@@ -217,12 +217,15 @@ func (a *Agent) startGoroutine(f func()) {
 
 // handleConnect subscribes to the response and registers, every 10s until the server has
 // accepted the agent.
-func (a *Agent) handleConnect() {
+func (a *Agent) handleConnect(client mqtt.Client) {
 	if a.cfg.ClearsTaskList {
-		a.currentClient().Publish(wire.RobotTopic(a.cfg.RobotID, wire.KindState), wire.QoS, true, nil).WaitTimeout(10 * time.Second)
+		client.Publish(wire.RobotTopic(a.cfg.RobotID, wire.KindState), wire.QoS, true, nil).WaitTimeout(10 * time.Second)
 	}
-	a.subscribeTo(wire.KindResponse, func(instance int, payload []byte) {
-		a.startGoroutine(func() { a.handleResponse(instance, payload) })
+	a.mu.Lock()
+	instance := a.instance
+	a.mu.Unlock()
+	a.subscribeTo(client, wire.KindResponse, func(payload []byte) {
+		a.startGoroutine(func() { a.handleResponse(client, instance, payload) })
 	})
 	for {
 		a.publishJSON(wire.TopicRegister, a.newRegister())
@@ -242,7 +245,9 @@ func (a *Agent) newRegister() wire.Register {
 	}}
 }
 
-func (a *Agent) handleResponse(instance int, payload []byte) {
+// handleResponse subscribes to the task topics on the connection of the response. A later connection
+// has a response of its own, which an agent with NoTasksAfterReconnect ignores.
+func (a *Agent) handleResponse(client mqtt.Client, instance int, payload []byte) {
 	r, err := wire.Decode[wire.Response](payload)
 	if err != nil || !r.Success {
 		return
@@ -251,6 +256,7 @@ func (a *Agent) handleResponse(instance int, payload []byte) {
 	outdated := instance != a.instance
 	a.online = a.online || !outdated
 	ignored := a.subscribed && a.cfg.NoTasksAfterReconnect
+	a.subscribed = a.subscribed || !outdated
 	a.mu.Unlock()
 	if outdated || ignored || !a.waitUnlessStopped(a.cfg.LateSubscription) {
 		return
@@ -260,18 +266,19 @@ func (a *Agent) handleResponse(instance int, payload []byte) {
 			return
 		}
 	}
-	a.subscribeTo(wire.KindDispatch, a.handleDispatch)
-	a.subscribeTo(wire.KindState, a.handleTaskList)
-	a.mu.Lock()
-	a.subscribed = true
-	a.mu.Unlock()
+	a.subscribeTo(client, wire.KindDispatch, func(payload []byte) { a.handleDispatch(instance, payload) })
+	a.subscribeTo(client, wire.KindState, func(payload []byte) { a.handleTaskList(instance, payload) })
 }
 
+// sendHeartbeats waits for no heartbeat. The client library drops one that is published during a
+// reconnect, and waiting for it would hold back all others for 10 to 30 seconds.
 func (a *Agent) sendHeartbeats() {
 	for a.waitUnlessStopped(a.cfg.Heartbeat) {
 		if a.IsOnline() {
 			h := a.newRegister()
-			a.publishJSON(wire.TopicHeartbeat, wire.Heartbeat{RobotID: h.RobotID, Token: h.Token, DeviceInfo: h.DeviceInfo})
+			a.startGoroutine(func() {
+				a.startPublish(wire.TopicHeartbeat, wire.Heartbeat{RobotID: h.RobotID, Token: h.Token, DeviceInfo: h.DeviceInfo})
+			})
 		}
 	}
 }
@@ -418,13 +425,8 @@ func (a *Agent) deleteTask(uid string) {
 	}
 }
 
-func (a *Agent) subscribeTo(k wire.Kind, then func(instance int, payload []byte)) {
-	a.mu.Lock()
-	instance, client := a.instance, a.client
-	a.mu.Unlock()
-	token := client.Subscribe(wire.RobotTopic(a.cfg.RobotID, k), wire.QoS, func(_ mqtt.Client, m mqtt.Message) {
-		then(instance, m.Payload())
-	})
+func (a *Agent) subscribeTo(client mqtt.Client, k wire.Kind, then func(payload []byte)) {
+	token := client.Subscribe(wire.RobotTopic(a.cfg.RobotID, k), wire.QoS, func(_ mqtt.Client, m mqtt.Message) { then(m.Payload()) })
 	token.WaitTimeout(10 * time.Second)
 }
 
