@@ -3,8 +3,8 @@ public class Shell {
     private static Process script;
 
     public static void main(String[] args) throws Exception {
-        // Before the script runs: it may say at once that it is ready for a SIGTERM.
-        Runtime.getRuntime().addShutdownHook(new Thread(Shell::await));
+        // Before the script runs: it may report at once that it is ready for a SIGTERM.
+        Runtime.getRuntime().addShutdownHook(new Thread(Shell::stop));
         start(args[0]);
         System.exit(await());
     }
@@ -17,6 +17,15 @@ public class Shell {
 
     private static synchronized Process started() {
         return script;
+    }
+
+    /** Stops the script. A SIGTERM to the process group does not reach one that starts after it. */
+    private static void stop() {
+        Process running = started();
+        if (running != null) {
+            running.destroy();
+        }
+        await();
     }
 
     private static int await() {
