@@ -178,9 +178,11 @@ func (a *Agent) Restart() {
 	a.Reconnect()
 }
 
-// Reconnect breaks the connection and opens a new one.
+// Reconnect ends the connection, on which nothing more is received when it returns, and opens a new
+// one.
 func (a *Agent) Reconnect() {
-	a.currentClient().Disconnect(0)
+	const disconnectTimeout = 10_000 // milliseconds
+	a.currentClient().Disconnect(disconnectTimeout)
 	a.openConnection()
 }
 
@@ -271,14 +273,12 @@ func (a *Agent) handleResponse(client mqtt.Client, instance int, payload []byte)
 }
 
 // sendHeartbeats waits for no heartbeat. The client library drops one that is published during a
-// reconnect, and waiting for it would hold back all others for 10 to 30 seconds.
+// reconnect, and waiting for it would hold back all others, or Stop, for 10 to 30 seconds.
 func (a *Agent) sendHeartbeats() {
 	for a.waitUnlessStopped(a.cfg.Heartbeat) {
 		if a.IsOnline() {
 			h := a.newRegister()
-			a.startGoroutine(func() {
-				a.startPublish(wire.TopicHeartbeat, wire.Heartbeat{RobotID: h.RobotID, Token: h.Token, DeviceInfo: h.DeviceInfo})
-			})
+			go a.startPublish(wire.TopicHeartbeat, wire.Heartbeat{RobotID: h.RobotID, Token: h.Token, DeviceInfo: h.DeviceInfo})
 		}
 	}
 }
