@@ -344,6 +344,10 @@ func TestGateway_AsksForPendingDeviceAgain(t *testing.T) {
 	if ack := beat(1, "a"); ack.DevicePending {
 		t.Errorf("the first device is pending: %+v", ack)
 	}
+	eventually(t, "the server knows that it is stored", func() bool {
+		d := s.gateway.objects.robot("r1").Status.DeviceInfo
+		return d != nil && d.Hostname == "a"
+	})
 	if ack := beat(2, "b"); !ack.DevicePending {
 		t.Errorf("a change in the same minute is not pending: %+v", ack)
 	}
