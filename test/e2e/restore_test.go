@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ const firstAfterRestore = 1<<20 + 1
 // countsStarts returns a task that adds the number of its attempt to a file when it starts, and then runs as
 // long as another file exists. Each replica has files of its own.
 func countsStarts(name, starts, hold, then string) v1alpha1.TaskDefinition {
-	return shell(name, "echo $K8S4R_ATTEMPT >> "+starts+"-$K8S4R_TASK_INDEX; "+while(hold+"-$K8S4R_TASK_INDEX")+"; "+then)
+	return shell(name, "echo $K8S4R_ATTEMPT.$K8S4R_RUN >> "+starts+"-$K8S4R_TASK_INDEX; "+while(hold+"-$K8S4R_TASK_INDEX")+"; "+then)
 }
 
 // onRobot lets a Job run on one robot only.
@@ -118,9 +117,9 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	s.awaitJob("batch", "completed", 3*time.Minute)
 	s.awaitTask("resumed-main-0-work", "completed", time.Minute)
 	for i := range 12 {
-		d.expectStarts("batch", i, "1")
+		d.expectStarts("batch", i, "1.1")
 	}
-	d.expectStarts("resumed", 0, "1")
+	d.expectStarts("resumed", 0, "1.1")
 
 	if out, _ := s.RunProgram("k8s4r", "doctor"); strings.Contains(out, "AwaitingJournals") {
 		t.Errorf("tasks are placed, but doctor prints:\n%s", out)
@@ -134,7 +133,7 @@ func TestRestore_OldBackupWhileRobotsKeptRunning(t *testing.T) {
 	// The robot of away is out of contact: the task runs again, with another number.
 	d.want("away", v1alpha1.DesiredRunning)
 	d.awaitAttempts("away", 2)
-	d.expectStarts("away", 0, "1", strconv.Itoa(firstAfterRestore))
+	d.expectStarts("away", 0, "1.1", fmt.Sprint(firstAfterRestore, ".1"))
 	d.release("away", 0)
 	s.awaitJob("away", "completed", time.Minute)
 }
@@ -179,7 +178,7 @@ func TestRestore_InPlaceKeepsTheRobotsOfThisMachine(t *testing.T) {
 	s.Start()
 	s.Client = testkit.NewClient(t, s.RESTConfig())
 	s.awaitJob("since", "completed", 2*time.Minute)
-	d.expectStarts("since", 0, "1")
+	d.expectStarts("since", 0, "1.1")
 	s.create(jobOf("next", 1, shell("work", "true")))
 	s.awaitJob("next", "completed", time.Minute)
 	if got := s.task("next-main-0-work").Status; got.Attempt != firstAfterRestore || got.RestartCount != 0 {
@@ -326,7 +325,7 @@ func (d *drill) awaitOutput(text string, args ...string) {
 func (d *drill) expectStarts(job string, index int, want ...string) {
 	d.t.Helper()
 	if got := d.startLines(job, index); !slices.Equal(got, want) {
-		d.t.Errorf("%s %d started as attempts %v, want %v", job, index, got, want)
+		d.t.Errorf("%s %d started as %v, want %v", job, index, got, want)
 	}
 }
 
@@ -334,7 +333,7 @@ func (d *drill) checkNoNumberTwice(job string, index int) {
 	d.t.Helper()
 	got := d.startLines(job, index)
 	if sorted := slices.Sorted(slices.Values(got)); len(slices.Compact(sorted)) != len(got) {
-		d.t.Errorf("%s %d: an attempt started twice: %v", job, index, got)
+		d.t.Errorf("%s %d: a run started twice: %v", job, index, got)
 	}
 }
 

@@ -209,7 +209,7 @@ func TestAgent_TaskEnvironment(t *testing.T) {
 		}
 	}
 	want := []string{
-		"GREETING=hello", "HOME=/elsewhere", "K8S4R_ATTEMPT=7", "K8S4R_JOB=job", "K8S4R_ROBOT=r1", "K8S4R_TASK=main",
+		"GREETING=hello", "HOME=/elsewhere", "K8S4R_ATTEMPT=7", "K8S4R_JOB=job", "K8S4R_ROBOT=r1", "K8S4R_RUN=1", "K8S4R_TASK=main",
 		"K8S4R_TASK_DIR=" + runner.StateDir(dir).WorkDir("t1", 7), "K8S4R_TASK_GROUP=group", "K8S4R_TASK_INDEX=4", "K8S4R_TASK_UID=t1",
 		"PATH=/usr/local/bin:/usr/bin:/bin",
 	}

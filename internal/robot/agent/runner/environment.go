@@ -83,6 +83,7 @@ func (r *Runner) agentEnv(run *run, dir string) (map[string]string, error) {
 		"K8S4R_TASK_GROUP": cmp.Or(t.Spec.TaskGroupName, t.Metadata.Labels[wire.LabelTaskGroup]),
 		wire.EnvTaskIndex:  t.Metadata.Labels[wire.LabelTaskIndex],
 		"K8S4R_ATTEMPT":    strconv.Itoa(int(run.attempt)),
+		"K8S4R_RUN":        strconv.FormatInt(run.number(), 10),
 		"K8S4R_ROBOT":      r.robotID,
 		// A restarted agent finds a task's processes by this variable.
 		supervisor.EnvTaskDir: dir,

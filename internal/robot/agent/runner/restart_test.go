@@ -690,7 +690,7 @@ func TestRestart_EnvironmentOfALaterRun(t *testing.T) {
 		if got, want := strings.Contains(work, "the-artifact"), i < 2; got != want {
 			t.Errorf("run %d fetches the artifact: %t, want %t", i+1, got, want)
 		}
-		if !strings.Contains(work, "the-template") || spec.Env["PASSWORD"] != "hunter2" || spec.Env["FLOOR"] != "4" || spec.Timeout != time.Minute {
+		if !strings.Contains(work, "the-template") || spec.Env["PASSWORD"] != "hunter2" || spec.Env["FLOOR"] != "4" || spec.Env["K8S4R_RUN"] != fmt.Sprint(i+1) || spec.Timeout != time.Minute {
 			t.Errorf("run %d: %+v", i+1, spec)
 		}
 		if spec.WorkDir != x.shims.specs[0].WorkDir || spec.LogDir != x.shims.specs[0].LogDir || spec.Dir != x.dirs.RunDir("t1", 1, int64(i)+1) {
