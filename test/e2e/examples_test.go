@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func (s *system) theServiceIsRunAgainAndRollsOver() {
 	testkit.EventuallyNoError(s.t, 60*time.Second, "a task that ended well runs again", func() error {
 		for _, task := range s.tasksOf("watch") {
 			for _, a := range task.Status.Attempts {
-				if a.State == "completed" && a.ExitCode != nil && *a.ExitCode == 0 && a.Attempt < task.Status.Attempt {
+				if slices.ContainsFunc(a.Runs, func(r v1alpha1.TaskRun) bool { return r.Run < a.RunCount && r.ExitCode != nil && *r.ExitCode == 0 }) {
 					return nil
 				}
 			}
