@@ -188,14 +188,14 @@ func (r *Runner) advanceWaits(p *plan) {
 		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 		switch stopAfter := time.Duration(run.task.Spec.StopOnRobotAfter); {
 		case run.stopReason != "":
-			r.finishRun(p, run, stoppedStatus(run.stopReason))
+			r.finishRun(p, run, interruptedStatus(x.last.status, run.stopReason))
 		case isBarred:
 			r.finishRun(p, run, instead)
 		case x.last.endsWithContact && r.hasContact():
 			r.finishRun(p, run, x.last.status)
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
-			r.finishRun(p, run, stoppedStatus(wire.ReasonSelfStopped))
+			r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonSelfStopped))
 		case now.Before(x.last.next):
 		default:
 			r.planRun(p, run)

@@ -367,8 +367,9 @@ func TestRestart_IsPreventedWhileTheTaskWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := waitingTest(t)
 			test.change(x)
-			if end := x.requireEnd(test.reason, 1); end.Runs != nil {
-				t.Errorf("end %+v, want no list of a single run", end)
+			end := x.requireEnd(test.reason, 1)
+			if end.Runs != nil || end.ExitCode != 3 || !strings.HasSuffix(end.Message, "; run 1 ended before: exit code 3") {
+				t.Errorf("end %+v, want that of the only run without a list", end)
 			}
 			x.pass(time.Hour)
 			x.requireStarts("after the end", 1)
