@@ -24,15 +24,15 @@ func TestRobot_RestartsItsTasks(t *testing.T) {
 	way := faultnet.New(t, hostPort(s.MQTTSURL))
 	s.robotWith("r1", nil)
 	s.robotWith("r2", nil)
-	agent(t, s, "r1", "--mqtt-url", "mqtts://"+way.Addr(), "--heartbeat", "1s")
+	r1 := agent(t, s, "r1", "--mqtt-url", "mqtts://"+way.Addr(), "--heartbeat", "1s")
 	agent(t, s, "r2", "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	s.awaitRobot("r2", "Online", 20*time.Second)
 	t.Run("a service that crashes", func(t *testing.T) { s.in(t).restartsCrashedService() })
-	t.Run("without contact", func(t *testing.T) { s.in(t).restartsWithoutContact(way) })
 	t.Run("a batch task until its restarts are used up", func(t *testing.T) { s.in(t).restartsFailingBatchTask() })
 	t.Run("no task of a paused job", func(t *testing.T) { s.in(t).restartsNoPausedTask() })
 	t.Run("no canceled task", func(t *testing.T) { s.in(t).restartsNoCanceledTask() })
+	t.Run("without contact", func(t *testing.T) { s.in(t).restartsWithoutContact(r1, way) })
 }
 
 // restartsCrashedService kills a service twice. The first run is followed by another one. After the
@@ -52,6 +52,7 @@ func (s *system) restartsCrashedService() {
 	}
 	s.awaitOutput(`(?m)^crashes-main-0-work +crashes +r\d +raw_exec +running +- +1 +\w+$`, "get", "tasks")
 	s.awaitOutput(`(?m)^crashes-main-0-work +crashes +r\d +raw_exec +running +\w+$`, "kubectl", "get", "tasks")
+	s.awaitOutput(`^true$`, "kubectl", "get", "robot", task.Spec.TargetRobot, "-o", "jsonpath={.status.agent.restartsTasks}")
 	s.awaitOutput(`task default/crashes-main-0-work restarts at \S+ \(run 3\)`, "status")
 	s.awaitOutput(`(?s)crashes-main-0-work is running: its last run has ended, and its robot starts it again
 .*reason: +Restarting
@@ -67,52 +68,6 @@ RUN .*
 .* run 2 starts, [\dms.]+ after run 1 ended: signal 9 \(killed\)
 attempt 1
 `, "logs", task.Name)
-}
-
-// restartsWithoutContact kills the processes of two tasks while their robot has no contact, more often
-// than their restartPolicy allows with it. The first one runs again. The second one waits for its next
-// interval, and is given to another robot when there is contact.
-func (s *system) restartsWithoutContact(way *faultnet.Proxy) {
-	runs, waits := s.file("runs"), s.file("waits")
-	once := v1alpha1.RestartPolicy{Attempts: 1, Mode: v1alpha1.RestartFail}
-	onceAnHour := once
-	onceAnHour.Interval = span(time.Hour)
-	s.create(prefers("r1", restarted("tunnel-runs", once, runs, "exec sleep 600")))
-	moves := prefers("r1", restarted("tunnel-waits", onceAnHour, waits, "exec sleep 600"))
-	moves.Spec.TaskGroups[0].ReschedulePolicy = &v1alpha1.ReschedulePolicy{Attempts: 1} // without the delay of services
-	s.create(moves)
-	for _, name := range []string{"tunnel-runs-main-0-work", "tunnel-waits-main-0-work"} {
-		if task := s.awaitTask(name, "running", 20*time.Second); task.Spec.TargetRobot != "r1" {
-			s.t.Fatalf("%s runs on %s", name, task.Spec.TargetRobot)
-		}
-	}
-	way.RefuseConnections()
-	for run := 1; run <= 2; run++ {
-		s.killRun(runs, run)
-		s.killRun(waits, run)
-	}
-	s.awaitRuns(runs, 3)
-	if a := s.task("tunnel-runs-main-0-work").Status.Attempts[0]; a.RunCount != 1 {
-		s.t.Errorf("it has contact: %+v", a)
-	}
-	way.RestoreNetwork()
-	testkit.EventuallyNoError(s.t, 30*time.Second, "the runs are reported", func() error {
-		status := s.task("tunnel-runs-main-0-work").Status
-		if status.State != "running" || status.Reason != "" || status.Attempts[0].RunCount != 3 {
-			return fmt.Errorf("it is %s %s, attempts %+v", status.State, status.Reason, status.Attempts)
-		}
-		return nil
-	})
-	s.checkRuns(s.task("tunnel-runs-main-0-work"), 1, "Signaled", "Signaled", "")
-	s.awaitOutput(`(?m)^tunnel-runs-main-0-work .* running +- +2 +\w+$`, "get", "tasks")
-
-	s.awaitRuns(waits, 3)
-	task := s.awaitTask("tunnel-waits-main-0-work", "running", 20*time.Second)
-	s.checkRuns(task, 1, "Signaled", "Signaled")
-	if got := attemptsIn(waits); !slices.Equal(got, []string{"1", "1", "2"}) || task.Spec.TargetRobot != "r2" {
-		s.t.Errorf("it ran as attempts %s, the last one on %s", got, task.Spec.TargetRobot)
-	}
-	s.awaitRobot("r1", "Online", 20*time.Second)
 }
 
 // restartsFailingBatchTask has a task that fails whenever it runs: it is restarted on one robot, then on
@@ -173,13 +128,59 @@ func (s *system) restartsNoCanceledTask() {
 	s.awaitJob("canceled", "canceled", 20*time.Second)
 	testkit.EventuallyNoError(s.t, 20*time.Second, "the robot ends the attempt", func() error {
 		status := s.task(name).Status
-		if a := status.Attempts[0]; status.State != "canceled" || a.Reason != wire.ReasonStopped || a.FinishedAt == nil || a.NextRunAt != nil {
+		if a := status.Attempts[0]; status.State != "canceled" || a.Reason != wire.ReasonStopped || a.ExitCode == nil || *a.ExitCode != 3 || a.FinishedAt == nil || a.NextRunAt != nil {
 			return fmt.Errorf("the task is %s, attempt 1 %+v", status.State, a)
 		}
 		return nil
 	})
 	if got := attemptsIn(starts); !slices.Equal(got, []string{"1"}) {
 		s.t.Errorf("it ran as attempts %s", got)
+	}
+}
+
+// restartsWithoutContact kills the processes of two tasks while their robot has no contact, more often
+// than their restartPolicy allows with it. The first one runs again. The second one waits for its next
+// interval, and is given to another robot when there is contact.
+func (s *system) restartsWithoutContact(r1 *program, way *faultnet.Proxy) {
+	runs, waits := s.file("runs"), s.file("waits")
+	once := v1alpha1.RestartPolicy{Attempts: 1, Mode: v1alpha1.RestartFail}
+	onceAnHour := once
+	onceAnHour.Interval = span(time.Hour)
+	s.create(prefers("r1", restarted("tunnel-runs", once, runs, "exec sleep 600")))
+	moves := prefers("r1", restarted("tunnel-waits", onceAnHour, waits, "exec sleep 600"))
+	moves.Spec.TaskGroups[0].ReschedulePolicy = &v1alpha1.ReschedulePolicy{Attempts: 1} // without the delay of services
+	s.create(moves)
+	for _, name := range []string{"tunnel-runs-main-0-work", "tunnel-waits-main-0-work"} {
+		if task := s.awaitTask(name, "running", 20*time.Second); task.Spec.TargetRobot != "r1" {
+			s.t.Fatalf("%s runs on %s", name, task.Spec.TargetRobot)
+		}
+	}
+	way.RefuseConnections()
+	r1.awaitSays(s.t, 20*time.Second, "no connection to the MQTT broker")
+	for run := 1; run <= 2; run++ {
+		s.killRun(runs, run)
+		s.killRun(waits, run)
+	}
+	s.awaitRuns(runs, 3)
+	if a := s.task("tunnel-runs-main-0-work").Status.Attempts[0]; a.RunCount != 1 {
+		s.t.Errorf("it has contact: %+v", a)
+	}
+	way.RestoreNetwork()
+	testkit.EventuallyNoError(s.t, 30*time.Second, "the runs are reported", func() error {
+		status := s.task("tunnel-runs-main-0-work").Status
+		if status.State != "running" || status.Reason != "" || status.Attempts[0].RunCount != 3 {
+			return fmt.Errorf("it is %s %s, attempts %+v", status.State, status.Reason, status.Attempts)
+		}
+		return nil
+	})
+	s.checkRuns(s.task("tunnel-runs-main-0-work"), 1, "Signaled", "Signaled", "")
+	s.awaitOutput(`(?m)^tunnel-runs-main-0-work .* running +- +2 +\w+$`, "get", "tasks")
+
+	s.awaitRuns(waits, 3)
+	task := s.awaitTask("tunnel-waits-main-0-work", "running", 20*time.Second)
+	s.checkRuns(task, 1, "Signaled", "Signaled")
+	if got := attemptsIn(waits); !slices.Equal(got, []string{"1", "1", "2"}) || task.Spec.TargetRobot != "r2" {
+		s.t.Errorf("it ran as attempts %s, the last one on %s", got, task.Spec.TargetRobot)
 	}
 }
 
