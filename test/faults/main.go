@@ -53,6 +53,9 @@ var scenarios = []scenario{
 	{"journal-cuts", func(t testing.TB, seed uint64) figures { return journalCuts(t, seed, cutEverywhere) }},
 	{"state-cuts", func(t testing.TB, seed uint64) figures { return stateCuts(t, seed, cutEverywhere) }},
 	{"partitions", func(t testing.TB, _ uint64) figures { return runPartitions(t, 1) }},
+	{"offline-restarts", func(t testing.TB, seed uint64) figures {
+		return offlineRestarts(t, seed, restartFaults{robots: 4, cuts: 8, kills: 8})
+	}},
 }
 
 var (

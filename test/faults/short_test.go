@@ -39,6 +39,11 @@ func TestPartitions_SelfStoppingTasksNeverRunTwice(t *testing.T) {
 	}
 }
 
+func TestOfflineRestarts_LoseNoTaskAndRunNoneTwice(t *testing.T) {
+	t.Parallel() // as above
+	requireNoLoss(t, "offline-restarts", offlineRestarts(t, *seed, restartFaults{robots: 2, cuts: 1, kills: 2}))
+}
+
 // requireNoLoss fails the test if a task was lost, ran twice or left a process. It logs the seed that
 // repeats the faults.
 func requireNoLoss(t *testing.T, scenario string, f figures) {

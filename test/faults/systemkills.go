@@ -18,7 +18,7 @@ func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
 	s := startSystem(t, neverOffline, nil)
 	return runUnderFaults(s, d, s.startRobots(3, s.broker.Addr), seed, func(r *rand.Rand) {
 		s.broker.Kill()
-		sleepBetween(r, 0, time.Second)
+		sleepUpTo(r, time.Second)
 		s.broker.Start()
 	})
 }
@@ -34,7 +34,7 @@ func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
 				defer p.Start()
 			}
 		}
-		sleepBetween(r, 0, time.Second)
+		sleepUpTo(r, time.Second)
 	})
 }
 
@@ -102,6 +102,7 @@ func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed 
 	return f
 }
 
-func sleepBetween(r *rand.Rand, least, most time.Duration) {
-	time.Sleep(least + time.Duration(r.Int64N(int64(most-least))))
+// sleepUpTo sleeps for a random time that is shorter than most.
+func sleepUpTo(r *rand.Rand, most time.Duration) {
+	time.Sleep(time.Duration(r.Int64N(int64(most))))
 }
