@@ -47,7 +47,8 @@ func kindInEvents(o client.Object) string {
 func (c *Controller) ensureOne(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
 	k, hash, now := objectKey(kindOf(want), want.GetName()), hashOf(want), c.Now()
 	var was ensured
-	c.updateMemory(cluster, func(m *memory) { was = m.ensured[k] })
+	var forgotten uint64
+	c.updateMemory(cluster, func(m *memory) { was, forgotten = m.ensured[k], m.forgotten })
 	if was.hash == hash && now.Sub(was.at) < c.Options.Build.Requeue {
 		return nil
 	}
@@ -56,7 +57,11 @@ func (c *Controller) ensureOne(ctx context.Context, cluster *rayv1.RayCluster, w
 		return nil
 	}
 	if err == nil {
-		c.updateMemory(cluster, func(m *memory) { m.ensured[k] = ensured{hash, now} })
+		c.updateMemory(cluster, func(m *memory) {
+			if m.forgotten == forgotten { // otherwise it may have been deleted after it was read
+				m.ensured[k] = ensured{hash, now}
+			}
+		})
 	}
 	return err
 }

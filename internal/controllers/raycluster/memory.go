@@ -26,6 +26,8 @@ type memory struct {
 	createFailed bool
 	// ensured records, by kind and name, which object was ensured and when.
 	ensured map[string]ensured
+	// forgotten counts the records of ensured that were deleted because an object changed.
+	forgotten uint64
 	// readBack is when the cache last had all Pods that the API server has.
 	readBack time.Time
 	// lastMessages holds the last recorded message for each reason.

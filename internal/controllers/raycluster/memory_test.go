@@ -1,6 +1,7 @@
 package raycluster
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -8,7 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/testkit/fakeapi"
@@ -39,4 +45,47 @@ func TestObserveCluster_ForgetsRemovedGroups(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An object that is deleted while a pass looks at it is created by the next pass.
+func TestEnsureOne_RemembersNoDeletedObject(t *testing.T) {
+	cluster := testCluster(testGroup("g", 1, 1))
+	var k *Controller
+	duringGet := func() {}
+	api := fakeapi.NewBuilder(testScheme(t)).WithObjects(cluster).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			err := api.Get(ctx, key, o, options...)
+			duringGet()
+			return err
+		},
+	}).Build()
+	k = newTestController(api, func() time.Time { return t0 })
+	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cluster.Namespace, Name: "s", Labels: map[string]string{rayv1.LabelCluster: cluster.Name},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cluster, rayv1.GroupVersion.WithKind("RayCluster"))},
+	}}
+	ensure := func() {
+		t.Helper()
+		if err := k.ensureOne(t.Context(), cluster, want.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget := func() {
+		wakes := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		k.onObject("Service").Delete(t.Context(), event.DeleteEvent{Object: want}, wakes)
+	}
+	ensure()
+	forget() // so that the next pass reads it
+	duringGet = func() {
+		duringGet = func() {}
+		if err := api.Delete(t.Context(), want.DeepCopy()); err != nil {
+			t.Error(err)
+		}
+		forget()
+	}
+	ensure()
+	ensure()
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(want), want.DeepCopy()); err != nil {
+		t.Errorf("the deleted object: %v", err)
+	}
 }

@@ -66,7 +66,10 @@ func (c *Controller) onPod() handler.EventHandler {
 func (c *Controller) onObject(kind string) handler.EventHandler {
 	forget := func(o client.Object) {
 		k := types.NamespacedName{Namespace: o.GetNamespace(), Name: clusterOf(o)}
-		c.memory.UpdateIfPresent(k, func(m *memory) { delete(m.ensured, objectKey(kind, o.GetName())) })
+		c.memory.UpdateIfPresent(k, func(m *memory) {
+			delete(m.ensured, objectKey(kind, o.GetName()))
+			m.forgotten++
+		})
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wakeCluster(e.Object, q) },
