@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -31,9 +32,14 @@ func (p *planner) handleExit() bool {
 	if a := p.currentAttempt(); a != nil && a.Reason != "" {
 		reason = a.Reason
 	}
+	if p.status.LostAttempt != 0 {
+		p.pauseRuns() // of the lost attempt, for which the task waits
+	}
 	switch {
 	case reason == wire.ReasonPolicyViolation:
 		p.leaveRefusingRobot()
+	case reason == wire.ReasonPaused:
+		p.interruptTask(cmp.Or(p.runObstacle(), reason))
 	case wire.IsWithoutFault(reason):
 		p.interruptTask(reason)
 	case p.outdatedReason() != "":

@@ -1,9 +1,11 @@
 package task
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // changeRestart is the changeMode of a template whose changed result restarts the task. It is the default.
@@ -12,8 +14,11 @@ const changeRestart = "restart"
 // pauseRuns asks the robot of a task to start no further run, if there is an obstacle. The current run ends
 // by itself. Tasks of arrays have only one run.
 func (p *planner) pauseRuns() {
+	if p.isGroupChanging() && !p.jobState().PausesTasks() {
+		return // whether the definition is an old one is not known
+	}
 	want, why := int32(0), p.runObstacle()
-	if why != "" && p.Task.Spec.Array == nil && mayRunAgain(&p.Task.Spec) {
+	if why != "" && (p.jobState().PausesTasks() || p.hasRunEnded()) && p.Task.Spec.Array == nil && mayRunAgain(&p.Task.Spec) {
 		want = p.status.Attempt
 	}
 	if p.status.PauseAttempt == want {
@@ -30,13 +35,16 @@ func (p *planner) pauseRuns() {
 // runObstacle returns why the robot of a task may start no further run. Empty if it may. Without it a task
 // that ends again and again would keep an old definition, or a robot that is no longer shared.
 func (p *planner) runObstacle() string {
-	switch {
-	case p.jobState().PausesTasks():
+	if p.jobState().PausesTasks() {
 		return p.describePause()
-	case p.outdatedReason() != "":
-		return p.outdatedReason()
 	}
-	return p.sharingObstacle()
+	return cmp.Or(p.outdatedReason(), p.sharingObstacle())
+}
+
+// hasRunEnded reports whether a run of the attempt has ended with another one to follow. A task that runs
+// well is left to the rollout, and its robot may restart it when it has no contact.
+func (p *planner) hasRunEnded() bool {
+	return taskstate.NextRunAt(p.Task) != nil || p.status.PauseAttempt == p.status.Attempt
 }
 
 // mayRunAgain reports whether an attempt of the task may have more than one run: its restartPolicy

@@ -63,7 +63,7 @@ func (w *Input) hasRunWell() bool {
 		enough = policy.Interval.Value()
 	}
 	a := w.Task.Status.FindAttempt(w.Task.Status.Attempt)
-	if a == nil || taskstate.LastRunStart(a) == nil {
+	if a == nil || !taskstate.HasLastRunStarted(a) {
 		return false
 	}
 	end, known := w.attemptEnd(a)

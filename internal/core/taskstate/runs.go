@@ -34,13 +34,21 @@ func CurrentRun(t *v1alpha1.Task) int64 {
 	return 0
 }
 
-// LastRunStart returns when the last run of an attempt started, by the robot's clock. Nil if it never did, or
-// if that is unknown.
+// LastRunStart returns when the last run of an attempt started, by the robot's clock, or when the attempt did
+// if that run did not. Nil if unknown.
 func LastRunStart(a *v1alpha1.TaskAttempt) *metav1.MicroTime {
-	if n := len(a.Runs); n > 0 {
+	if n := len(a.Runs); n > 0 && a.Runs[n-1].StartedAt != nil {
 		return a.Runs[n-1].StartedAt
 	}
 	return a.StartedAt
+}
+
+// HasLastRunStarted reports whether the last run of an attempt is known to have started.
+func HasLastRunStarted(a *v1alpha1.TaskAttempt) bool {
+	if n := len(a.Runs); n > 0 {
+		return a.Runs[n-1].StartedAt != nil
+	}
+	return a.StartedAt != nil
 }
 
 // CountRestarts returns how often a task was restarted: status.restartCount and the runs of the current

@@ -47,10 +47,13 @@ func TestLastRunStart(t *testing.T) {
 		{"not started", v1alpha1.TaskAttempt{}, nil},
 		{"one run", v1alpha1.TaskAttempt{StartedAt: timeAt(1)}, timeAt(1)},
 		{"several runs", v1alpha1.TaskAttempt{StartedAt: timeAt(1), Runs: []v1alpha1.TaskRun{{Run: 1, StartedAt: timeAt(1)}, {Run: 2, StartedAt: timeAt(3)}}}, timeAt(3)},
-		{"the last could not be started", v1alpha1.TaskAttempt{StartedAt: timeAt(1), Runs: []v1alpha1.TaskRun{{Run: 1, StartedAt: timeAt(1)}, {Run: 2}}}, nil},
+		{"the last could not be started", v1alpha1.TaskAttempt{StartedAt: timeAt(1), Runs: []v1alpha1.TaskRun{{Run: 1, StartedAt: timeAt(1)}, {Run: 2}}}, timeAt(1)},
 	} {
 		if got := LastRunStart(&c.in); !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if got, want := HasLastRunStarted(&c.in), c.want != nil && c.name != "the last could not be started"; got != want {
+			t.Errorf("%s: started is %t, want %t", c.name, got, want)
 		}
 	}
 }
