@@ -47,8 +47,8 @@ func (e Entry) LastBootID() string {
 	return e.BootID
 }
 
-// AwaitsRun reports whether the next run has not been about to start. A process is of a run whose record
-// is damaged.
+// AwaitsRun reports whether the next run has not been about to start. If there is a process, the record of
+// its run is damaged.
 func (e Entry) AwaitsRun() bool {
 	return e.LastEnd != nil && e.LastEnd.Status.Run == e.Run && e.Process == nil
 }

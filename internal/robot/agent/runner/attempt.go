@@ -32,7 +32,6 @@ func (r *Runner) startRun(p *plan, run *run) {
 		r.endRun(p, run, startFailedStatus(err))
 		return
 	}
-	run.mayLeaveContainer = false // the new one has taken its place
 	r.attachShim(run, started)
 }
 
@@ -142,7 +141,9 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 	if !known {
 		return r.endAbandonedRuns(p, []abandonedRun{{run, n.Started}})
 	}
-	run.mayLeaveContainer = n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker
+	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker {
+		run.mayLeaveContainer = true
+	}
 	r.endRun(p, run, s)
 	return nil
 }

@@ -130,7 +130,10 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 
 // canTakeBackStart reports whether the journal has the run before the last one. Damage may have hidden it.
 func canTakeBackStart(e journal.Entry) bool {
-	return e.Run <= 1 || e.LastEnd != nil && e.LastEnd.Status.Run == e.Run-1
+	if e.LastEnd == nil {
+		return e.Run <= 1
+	}
+	return e.LastEnd.Status.Run == e.Run-1
 }
 
 // takeBackStart lets a run that was never started be started again: the first one by another dispatch of
@@ -157,6 +160,7 @@ func (r *Runner) newAdoptedRun(e journal.Entry) *run {
 		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
 	run.array = newArrayRange(run.task.Spec.Array)
+	run.mayLeaveContainer = run.task.Spec.Driver == driverDocker
 	run.restarts, run.attributes = r.restoreRestarts(e, run.task.Spec), e.Attributes
 	if e.Dispatched != nil {
 		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}

@@ -177,6 +177,15 @@ func interruptedStatus(end wire.Status, reason string) wire.Status {
 	return end
 }
 
+// interruptWait returns the report about an attempt that ends for this reason while it waits. A used-up policy
+// is a failure also if the robot stops before it has contact again.
+func (x *restarts) interruptWait(reason string) wire.Status {
+	if x.last.endsWithContact && (reason == wire.ReasonSelfStopped || reason == wire.ReasonAgentStopped) {
+		return x.last.status
+	}
+	return interruptedStatus(x.last.status, reason)
+}
+
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.
 func (r *Runner) advanceWaits(p *plan) {
 	now := r.bootTime()
@@ -188,14 +197,14 @@ func (r *Runner) advanceWaits(p *plan) {
 		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 		switch stopAfter := time.Duration(run.task.Spec.StopOnRobotAfter); {
 		case run.stopReason != "":
-			r.finishRun(p, run, interruptedStatus(x.last.status, run.stopReason))
+			r.finishRun(p, run, x.interruptWait(run.stopReason))
 		case isBarred:
 			r.finishRun(p, run, instead)
 		case x.last.endsWithContact && r.hasContact():
 			r.finishRun(p, run, x.last.status)
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
-			r.finishRun(p, run, interruptedStatus(x.last.status, wire.ReasonSelfStopped))
+			r.finishRun(p, run, x.interruptWait(wire.ReasonSelfStopped))
 		case now.Before(x.last.next):
 		default:
 			r.planRun(p, run)

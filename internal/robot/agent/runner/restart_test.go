@@ -543,10 +543,12 @@ func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
 		"with a pause before the end":   {pause, fail},
 		"with a pause after the end":    {fail, pause},
 		"with the next agent":           {fail, (*restartTest).restartAgent},
+		"with a stop of the agent":      {fail, func(x *restartTest) { x.stopAllRuns(time.Second); x.round() }},
+		"at the self-stop deadline":     {fail, func(x *restartTest) { x.contact.silence = 24 * time.Hour; x.round() }},
 		"with the end of another agent": {func(x *restartTest) { x.left = shim.State{MayHaveStarted: true, Exit: &shim.Exit{Code: 4}} }, (*restartTest).restartAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(1, time.Second), secret)
+			x := newRestartTest(t, restarting(1, time.Second), secret, func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(2 * time.Hour) })
 			x.dispatch(1)
 			x.begin()
 			x.end(shim.Exit{Code: 3})

@@ -179,7 +179,7 @@ type run struct {
 	// runs.
 	shim      *supervisor.Shim
 	startedAt time.Time // of the process; zero: not started yet
-	// mayLeaveContainer is set if the last run was killed without its engine, which may keep the container.
+	// mayLeaveContainer is set if a run may have been killed without its engine, which then keeps its container.
 	mayLeaveContainer bool
 	// stopReason is why no run must be started any more. If empty, it may.
 	stopReason string
