@@ -84,15 +84,23 @@ func startContainer(ctx context.Context, engine *client.Client, t driver.Task) (
 // createContainer creates a container in place of one of the same name that has ended: an earlier run's,
 // which an engine that did not answer has kept.
 func createContainer(ctx context.Context, engine *client.Client, o client.ContainerCreateOptions) (client.ContainerCreateResult, error) {
-	created, err := engine.ContainerCreate(ctx, o)
-	if !errdefs.IsConflict(err) {
-		return created, err
+	for {
+		created, err := engine.ContainerCreate(ctx, o)
+		if !errdefs.IsConflict(err) {
+			return created, err
+		}
+		old, failed := engine.ContainerInspect(ctx, o.Name, client.ContainerInspectOptions{})
+		if failed == nil && old.Container.State != nil && old.Container.State.Running {
+			return created, err
+		}
+		// Without force, in case that it runs now. It fails while the engine removes the container already.
+		_, _ = engine.ContainerRemove(ctx, o.Name, client.ContainerRemoveOptions{RemoveVolumes: true})
+		select {
+		case <-ctx.Done():
+			return created, err
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	// Without force: one that runs stays, and with it the conflict.
-	if _, kept := engine.ContainerRemove(ctx, o.Name, client.ContainerRemoveOptions{RemoveVolumes: true}); kept != nil {
-		return created, err
-	}
-	return engine.ContainerCreate(ctx, o)
 }
 
 // createOptions returns the options for the container of a task, and gives its user the task's
