@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,7 +99,8 @@ type recordedRuns struct {
 
 // readRuns returns the runs that have recorded themselves so far.
 func (l *runTrace) readRuns() recordedRuns {
-	text, _ := os.ReadFile(l.path()) // there is none until something has run
+	content, _ := os.ReadFile(l.path())                    // there is none until something has run
+	text := content[:bytes.LastIndexByte(content, '\n')+1] // a line may be written now
 	all, isOffline := recordedRuns{byTask: map[string][]*recordedRun{}}, false
 	for _, line := range testkit.SplitLines(string(text)) {
 		var what, uid string
