@@ -74,7 +74,8 @@ attempt 1
 // the other one, and then the manager gives up.
 func (s *system) restartsFailingBatchTask() {
 	starts := s.file("starts")
-	job := restarted("fails", v1alpha1.RestartPolicy{Attempts: 2}, starts, "exit 4")
+	// With an interval, because its robot may be slow to send heartbeats: then it waits for contact.
+	job := restarted("fails", v1alpha1.RestartPolicy{Attempts: 2, Interval: span(time.Hour)}, starts, "exit 4")
 	job.Spec.Type = v1alpha1.JobTypeBatch
 	s.create(job)
 	s.awaitJob("fails", "failed", 30*time.Second)
