@@ -24,9 +24,7 @@ func restartPolicy(t *v1alpha1.TaskSpec) restart.Policy {
 	if p == nil {
 		return restart.DefaultPolicy(t.Type)
 	}
-	return restart.Policy{
-		Attempts: p.Attempts, Interval: p.Interval.Value(), Delay: p.Delay.Value(), WaitsForInterval: p.Mode == v1alpha1.RestartDelay,
-	}
+	return restart.NewPolicy(p.Attempts, p.Interval.Value(), p.Delay.Value(), p.Mode)
 }
 
 // reschedulePolicy returns how the task is moved to other robots. If nil, only softFailLimit

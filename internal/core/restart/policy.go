@@ -26,6 +26,14 @@ type Policy struct {
 	WaitsForInterval bool
 }
 
+// modeDelay is the mode of a restartPolicy that waits for the next interval.
+const modeDelay = "delay"
+
+// NewPolicy returns the policy with these fields of a restartPolicy.
+func NewPolicy(attempts int32, interval, delay time.Duration, mode string) Policy {
+	return Policy{Attempts: attempts, Interval: interval, Delay: delay, WaitsForInterval: mode == modeDelay}
+}
+
 // Count counts the restarts of the current interval. The zero value counts none.
 type Count struct {
 	Restarts int32

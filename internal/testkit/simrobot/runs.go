@@ -23,7 +23,7 @@ type runs struct {
 func newRuns(s wire.TaskSpec) *runs {
 	x := &runs{policy: restart.DefaultPolicy(s.Type), isKept: restart.IsKeptRunning(s.Type)}
 	if p := s.RestartPolicy; p != nil {
-		x.policy = restart.Policy{Attempts: p.Attempts, Interval: time.Duration(p.Interval), Delay: time.Duration(p.Delay), WaitsForInterval: p.Mode == "delay"}
+		x.policy = restart.NewPolicy(p.Attempts, time.Duration(p.Interval), time.Duration(p.Delay), p.Mode)
 	}
 	return x
 }

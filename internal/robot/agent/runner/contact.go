@@ -1,8 +1,6 @@
 package runner
 
-import (
-	"time"
-)
+import "time"
 
 // defaultContactTimeout is three of the usual heartbeats.
 const defaultContactTimeout = 90 * time.Second

@@ -62,11 +62,7 @@ func restartPolicy(s wire.TaskSpec) restart.Policy {
 	if p == nil {
 		return restart.DefaultPolicy(s.Type)
 	}
-	const modeDelay = "delay"
-	return restart.Policy{
-		Attempts: p.Attempts, Interval: min(time.Duration(p.Interval), maxRestartTime),
-		Delay: min(time.Duration(p.Delay), maxRestartTime), WaitsForInterval: p.Mode == modeDelay,
-	}
+	return restart.NewPolicy(p.Attempts, min(time.Duration(p.Interval), maxRestartTime), min(time.Duration(p.Delay), maxRestartTime), p.Mode)
 }
 
 // isWaiting reports whether a run has ended and the next one has not been started.
