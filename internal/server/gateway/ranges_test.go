@@ -385,11 +385,12 @@ func startedAttempt(s *robotv1.TaskStatus) {
 	s.Attempts[len(s.Attempts)-1].StartedAt = robotTime(clock, nil)
 }
 
-func TestRunsArrays_IsWritten(t *testing.T) {
+// Agents of the legacy protocol have neither capability.
+func TestCapabilitiesOfAgent_AreWritten(t *testing.T) {
 	for protocol, want := range map[string]bool{robotv1.ProtocolV2: true, robotv1.ProtocolV1: false} {
 		w := robotState{}
-		w.recordRegistration(clock, protocol, wire.Register{RunsArrays: true})
-		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RunsArrays != want {
+		w.recordRegistration(clock, protocol, wire.Register{RunsArrays: true, RestartsTasks: true})
+		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RunsArrays != want || s.Agent.RestartsTasks != want {
 			t.Errorf("%s: %+v", protocol, s.Agent)
 		}
 	}

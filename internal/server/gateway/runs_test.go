@@ -490,16 +490,6 @@ func TestEncodeDispatch_HasRestartPolicy(t *testing.T) {
 	}
 }
 
-func TestRestartsTasks_IsWritten(t *testing.T) {
-	for protocol, want := range map[string]bool{robotv1.ProtocolV2: true, robotv1.ProtocolV1: false} {
-		w := robotState{}
-		w.recordRegistration(clock, protocol, wire.Register{RestartsTasks: true})
-		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RestartsTasks != want {
-			t.Errorf("%s: %+v", protocol, s.Agent)
-		}
-	}
-}
-
 // TestAdoptAttempt_WithRuns restores a backup without an attempt that its robot has restarted since.
 func TestAdoptAttempt_WithRuns(t *testing.T) {
 	task := restoredTask(lifecycle.TaskPending, 0)

@@ -2,11 +2,13 @@ package simrobot_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
@@ -29,20 +31,18 @@ func (r *reports) record(_ string, s wire.Status) {
 }
 
 // await waits for a report.
-func (r *reports) await(t *testing.T, what string, ok func(wire.Status) bool) wire.Status {
+func (r *reports) await(t *testing.T, what string, ok func(wire.Status) bool) (found wire.Status) {
 	t.Helper()
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
+	testkit.Eventually(t, time.Minute, "a report: "+what, func() bool {
 		r.mu.Lock()
-		for _, s := range r.all {
-			if ok(s) {
-				r.mu.Unlock()
-				return s
-			}
+		defer r.mu.Unlock()
+		i := slices.IndexFunc(r.all, ok)
+		if i >= 0 {
+			found = r.all[i]
 		}
-		r.mu.Unlock()
-	}
-	t.Fatalf("no report: %s", what)
-	return wire.Status{}
+		return i >= 0
+	})
+	return found
 }
 
 // startRobot starts a robot. It tries again if the server has not subscribed yet.

@@ -101,17 +101,23 @@ func TestJournal_RestoresAttemptsWhenReopened(t *testing.T) {
 }
 
 func TestOpen_AcceptsEveryPrefixOfAJournal(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir, Options{})
-	var histories [][]Entry // after each record
-	var ends []int          // of the file after each record
-	histories, ends = append(histories, nil), append(ends, 0)
+	var all []Record
 	for i := range 3 {
 		uid := fmt.Sprint("task", i)
-		for _, r := range []Record{accepted(uid, 1), started(uid, 1), ended(uid, 1), acked(uid, 1, epoch)} {
-			add(t, j, r)
-			histories, ends = append(histories, sorted(j.Entries())), append(ends, len(content(t, dir)))
-		}
+		all = append(all, accepted(uid, 1), started(uid, 1), ended(uid, 1), acked(uid, 1, epoch))
+	}
+	checkEveryPrefix(t, all)
+}
+
+// checkEveryPrefix writes a journal and opens it as it is after each byte.
+func checkEveryPrefix(t *testing.T, all []Record) {
+	t.Helper()
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	histories, ends := [][]Entry{nil}, []int{0} // after each record
+	for _, r := range all {
+		add(t, j, r)
+		histories, ends = append(histories, sorted(j.Entries())), append(ends, len(content(t, dir)))
 	}
 	whole := content(t, dir)
 	for cut := range len(whole) + 1 {

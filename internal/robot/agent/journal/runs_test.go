@@ -2,10 +2,7 @@ package journal
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -97,26 +94,9 @@ func TestJournal_RunsAreOnTheDiskBeforeTheyStart(t *testing.T) {
 }
 
 func TestOpen_AcceptsEveryPrefixOfRuns(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir, Options{})
-	histories, ends := [][]Entry{nil}, []int{0} // after each record
-	for _, r := range []Record{accepted("a", 1), aboutToRun("a", 1), started("a", 1), runEnded("a", 1), aboutToRun("a", 2), started("a", 1), runEnded("a", 2), ended("a", 1)} {
-		add(t, j, r)
-		histories, ends = append(histories, sorted(j.Entries())), append(ends, len(content(t, dir)))
-	}
-	whole := content(t, dir)
-	for cut := range len(whole) + 1 {
-		part := t.TempDir()
-		if err := os.WriteFile(filepath.Join(part, fileName), whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		records, _ := slices.BinarySearch(ends, cut+1)
-		k := open(t, part, Options{})
-		if got, want := sorted(k.Entries()), histories[records-1]; len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
-			t.Fatalf("cut at %d of %d: %+v, want the first %d records: %+v", cut, len(whole), got, records-1, want)
-		}
-		_ = k.Close()
-	}
+	checkEveryPrefix(t, []Record{
+		accepted("a", 1), aboutToRun("a", 1), started("a", 1), runEnded("a", 1), aboutToRun("a", 2), started("a", 1), runEnded("a", 2), ended("a", 1),
+	})
 }
 
 // An agent of an earlier version finds its own records only. So it takes the attempt for one whose process
