@@ -268,7 +268,7 @@ func (a *Agent) closeParts() {
 	if a.shims != nil {
 		a.shims.Close()
 	}
-	if a.runner != nil && a.runner.CountRuns() == 0 {
+	if a.runner != nil && a.runner.CountAttempts() == 0 {
 		a.releaseHost()
 	}
 	if a.lastSeen != nil {

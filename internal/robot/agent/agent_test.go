@@ -87,7 +87,7 @@ func TestAgent_NeedsNoGoroutinePerTask(t *testing.T) {
 	}
 	awaitGoroutines(t, most, "after all tasks")
 	a.stop()
-	if n := a.runner.CountRuns(); n != 0 {
+	if n := a.runner.CountAttempts(); n != 0 {
 		t.Errorf("%d tasks are still known", n)
 	}
 }

@@ -67,11 +67,11 @@ func checkArray(a *wire.TaskArray) error {
 }
 
 // shimRange returns the range as the shim takes it. It is nil if the task runs no range.
-func (run *run) shimRange() *shim.Range {
-	if run.array == nil {
+func (attempt *attempt) shimRange() *shim.Range {
+	if attempt.array == nil {
 		return nil
 	}
-	return &shim.Range{Indexes: slices.Collect(run.array.indexes.All()), Items: run.task.Spec.Array.Items}
+	return &shim.Range{Indexes: slices.Collect(attempt.array.indexes.All()), Items: attempt.task.Spec.Array.Items}
 }
 
 // addArrayVariables sets the variables of the index. The shim of a range fills in the values.
@@ -119,8 +119,8 @@ func withoutMarks(env map[string]string) map[string]string {
 }
 
 // setIndexes updates the report of a range by the state of its shim.
-func (run *run) setIndexes(x shim.Indexes) {
-	if a := run.array; a != nil {
+func (attempt *attempt) setIndexes(x shim.Indexes) {
+	if a := attempt.array; a != nil {
 		a.running, a.ended, a.report = x.Running, len(x.Ends), newArrayReport(x.Ends)
 	}
 }
@@ -186,12 +186,12 @@ func (a *arrayRange) describeEnd(s wire.Status) wire.Status {
 
 // abandonedStatus returns the report about a run whose shim was killed. The indexes of a range that have
 // ended never run again, so it has their outputs.
-func (r *Runner) abandonedStatus(run *run) wire.Status {
+func (r *Runner) abandonedStatus(attempt *attempt) wire.Status {
 	s := unknownEndStatus()
-	if run.array == nil || len(run.task.Spec.Outputs) == 0 {
+	if attempt.array == nil || len(attempt.task.Spec.Outputs) == 0 {
 		return s
 	}
-	outputs, err := shim.ReadOutputs(r.dirs.ShimDir(run.task.Metadata.UID, run.attempt))
+	outputs, err := shim.ReadOutputs(r.dirs.ShimDir(attempt.task.Metadata.UID, attempt.number))
 	if err != nil {
 		r.problems.Warn("the outputs of a range cannot be read", err)
 	}
@@ -202,9 +202,9 @@ func (r *Runner) abandonedStatus(run *run) wire.Status {
 // untilProgress returns the time until reportProgress has something to do. It is false if no range runs.
 func (r *Runner) untilProgress() (wait time.Duration, isNeeded bool) {
 	var next time.Time
-	for _, run := range r.byShim {
-		if run.array != nil && (!isNeeded || run.array.dueAt.Before(next)) {
-			next, isNeeded = run.array.dueAt, true
+	for _, attempt := range r.byShim {
+		if attempt.array != nil && (!isNeeded || attempt.array.dueAt.Before(next)) {
+			next, isNeeded = attempt.array.dueAt, true
 		}
 	}
 	return max(next.Sub(r.now()), 0), isNeeded
@@ -212,8 +212,8 @@ func (r *Runner) untilProgress() (wait time.Duration, isNeeded bool) {
 
 // reportProgress reports the indexes of running ranges that have ended since the last report.
 func (r *Runner) reportProgress(p *plan) {
-	for s, run := range r.byShim {
-		a := run.array
+	for s, attempt := range r.byShim {
+		a := attempt.array
 		if a == nil || r.now().Before(a.dueAt) {
 			continue
 		}
@@ -223,10 +223,10 @@ func (r *Runner) reportProgress(p *plan) {
 			r.problems.Warn("the state of a range cannot be read", err)
 			continue
 		}
-		if run.setIndexes(state.Indexes); a.ended == a.reported || run.startedAt.IsZero() {
+		if attempt.setIndexes(state.Indexes); a.ended == a.reported || attempt.startedAt.IsZero() {
 			continue
 		}
-		p.reports = append(p.reports, r.buildReport(run, wire.Status{
+		p.reports = append(p.reports, r.buildReport(attempt, wire.Status{
 			State: wire.ReportRunning, Event: "Progress", Message: fmt.Sprintf("%d of %d indexes have ended", a.ended, a.indexes.Len()),
 		}))
 	}
@@ -247,17 +247,17 @@ func randomDuration(most time.Duration) time.Duration {
 
 // pauseRange has a range start no more indexes, if the attempt in the list runs one here.
 func (r *Runner) pauseRange(ref wire.TaskReference) {
-	run := r.live[ref.UID]
-	if run == nil || run.attempt != max(ref.Attempt, 1) || run.array == nil || run.array.isPaused {
+	attempt := r.live[ref.UID]
+	if attempt == nil || attempt.number != max(ref.Attempt, 1) || attempt.array == nil || attempt.array.isPaused {
 		return
 	}
-	if run.shim == nil {
-		run.stopReason = cmp.Or(run.stopReason, wire.ReasonPaused)
+	if attempt.shim == nil {
+		attempt.stopReason = cmp.Or(attempt.stopReason, wire.ReasonPaused)
 		return
 	}
-	if err := r.shims.Pause(run.shim); err != nil {
+	if err := r.shims.Pause(attempt.shim); err != nil {
 		r.problems.Warn("a range cannot be paused", err)
 		return
 	}
-	run.array.isPaused = true
+	attempt.array.isPaused = true
 }

@@ -34,9 +34,9 @@ func (s *rangeShims) Pause(*supervisor.Shim) error {
 // rangeTest is a runner with one running range, and a clock.
 type rangeTest struct {
 	*Runner
-	run   *run
-	shims *rangeShims
-	now   time.Time
+	attempt *attempt
+	shims   *rangeShims
+	now     time.Time
 }
 
 func newRangeTest(t *testing.T) *rangeTest {
@@ -46,10 +46,10 @@ func newRangeTest(t *testing.T) *rangeTest {
 		Now:    func() time.Time { return x.now },
 		Jitter: func(most time.Duration) time.Duration { return most / 2 },
 	})
-	x.run = newRun(wire.Dispatch{Attempt: 1, Task: shell("t1", "exit 0", func(t *wire.Task) { t.Spec.Array = &wire.TaskArray{Indexes: "0-9"} })})
-	x.live["t1"] = x.run
-	x.attachShim(x.run, &supervisor.Shim{})
-	x.recordStart(&plan{}, x.run, shim.Started{At: x.now})
+	x.attempt = newAttempt(wire.Dispatch{Attempt: 1, Task: shell("t1", "exit 0", func(t *wire.Task) { t.Spec.Array = &wire.TaskArray{Indexes: "0-9"} })})
+	x.live["t1"] = x.attempt
+	x.attachShim(x.attempt, &supervisor.Shim{})
+	x.recordStart(&plan{}, x.attempt, shim.Started{At: x.now})
 	return x
 }
 
@@ -97,7 +97,7 @@ func TestProgress_IsReportedOncePerInterval(t *testing.T) {
 
 func TestProgress_IsNoReasonToWakeUpWithoutARange(t *testing.T) {
 	x := newRangeTest(t)
-	x.run.array = nil
+	x.attempt.array = nil
 	if _, isNeeded := x.untilProgress(); isNeeded || len(x.reportAfter(time.Hour)) > 0 {
 		t.Error("a task that is no range has progress")
 	}
@@ -117,7 +117,7 @@ func TestPause_ReachesTheShimOfTheAttemptOnce(t *testing.T) {
 			t.Errorf("list %d: %d requests, want %d", i, x.shims.paused, row.want)
 		}
 	}
-	waiting := newRun(wire.Dispatch{Attempt: 1, Task: x.run.task})
+	waiting := newAttempt(wire.Dispatch{Attempt: 1, Task: x.attempt.task})
 	x.live["t1"] = waiting
 	x.handleTaskList(&plan{}, list(5, 1, true))
 	if waiting.stopReason != wire.ReasonPaused {
@@ -190,7 +190,7 @@ func TestEnvironment_OfARange(t *testing.T) {
 		t.Spec.Config.Exec.Args = []string{"${FRAME}", "${K8S4R_TASK_ITEM}", "$${K8S4R_TASK_INDEX}"}
 	})
 	s := shim.Spec{WorkDir: "/work"}
-	must(t, r.fillEnvironment(newRun(wire.Dispatch{Attempt: 1, Task: task}), &s))
+	must(t, r.fillEnvironment(newAttempt(wire.Dispatch{Attempt: 1, Task: task}), &s))
 	if want := []string{"f-" + shim.IndexMark, shim.ItemMark, "${K8S4R_TASK_INDEX}"}; !slices.Equal(s.Config.Exec.Args, want) {
 		t.Errorf("arguments %q, want %q", s.Config.Exec.Args, want)
 	}

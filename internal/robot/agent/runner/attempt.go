@@ -16,23 +16,23 @@ import (
 )
 
 // startRun starts the shim of a run that the journal has.
-func (r *Runner) startRun(p *plan, run *run) {
-	if run.stopReason != "" {
-		r.finishRun(p, run, stoppedStatus(run.stopReason))
+func (r *Runner) startRun(p *plan, attempt *attempt) {
+	if attempt.stopReason != "" {
+		r.finishAttempt(p, attempt, stoppedStatus(attempt.stopReason))
 		return
 	}
-	if run.restarts != nil {
-		run.restarts.run++
+	if attempt.restarts != nil {
+		attempt.restarts.run++
 	}
-	started, err := r.launchShim(run)
-	if run.restarts == nil {
-		run.secrets = nil
+	started, err := r.launchShim(attempt)
+	if attempt.restarts == nil {
+		attempt.secrets = nil
 	}
 	if err != nil {
-		r.endRun(p, run, startFailedStatus(err))
+		r.endRun(p, attempt, startFailedStatus(err))
 		return
 	}
-	r.attachShim(run, started)
+	r.attachShim(attempt, started)
 }
 
 // stoppedStatus returns the report about an attempt that has no process when it is stopped.
@@ -45,30 +45,30 @@ func startFailedStatus(err error) wire.Status {
 	return wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: err.Error()}
 }
 
-func (r *Runner) attachShim(run *run, s *supervisor.Shim) {
-	run.shim = s
-	r.byShim[s] = run
-	r.quotas.addRun(run, r.dirs)
+func (r *Runner) attachShim(attempt *attempt, s *supervisor.Shim) {
+	attempt.shim = s
+	r.byShim[s] = attempt
+	r.quotas.addRun(attempt, r.dirs)
 }
 
 // launchShim creates the directories that the run needs, and starts its shim.
-func (r *Runner) launchShim(run *run) (*supervisor.Shim, error) {
-	uid := run.task.Metadata.UID
+func (r *Runner) launchShim(attempt *attempt) (*supervisor.Shim, error) {
+	uid := attempt.task.Metadata.UID
 	r.tidySharedDirs()
-	if err := errors.Join(r.dirs.makeRunDirs(uid, run.attempt, run.number(), run.keepsWorkDir()), r.dirs.makeReplicaDisk(run.task)); err != nil {
+	if err := errors.Join(r.dirs.makeRunDirs(uid, attempt.number, attempt.runNumber(), attempt.keepsWorkDir()), r.dirs.makeReplicaDisk(attempt.task)); err != nil {
 		return nil, err
 	}
-	if run.task.Spec.StopOnRobotAfter > 0 {
+	if attempt.task.Spec.StopOnRobotAfter > 0 {
 		if err := r.lastSeen.Publish(); err != nil {
 			return nil, fmt.Errorf("write when the robot was last in contact: %w", err)
 		}
 	}
-	spec, err := r.buildShimSpec(run)
+	spec, err := r.buildShimSpec(attempt)
 	if err != nil {
 		return nil, err
 	}
-	r.logs.AddLog(logship.Attempt{UID: uid, Attempt: run.attempt}, spec.LogDir)
-	return r.shims.Start(spec, uid+"/"+strconv.Itoa(int(run.attempt)))
+	r.logs.AddLog(logship.Attempt{UID: uid, Attempt: attempt.number}, spec.LogDir)
+	return r.shims.Start(spec, uid+"/"+strconv.Itoa(int(attempt.number)))
 }
 
 // sharedSweepInterval is the pause between two sweeps of shared directories.
@@ -82,8 +82,8 @@ func (r *Runner) tidySharedDirs() {
 	}
 	r.sharedSweptAt = now
 	used := map[string]bool{}
-	for _, run := range r.live {
-		for _, dir := range r.dirs.sharedDirs(run.task) {
+	for _, attempt := range r.live {
+		for _, dir := range r.dirs.sharedDirs(attempt.task) {
 			used[dir] = true
 		}
 	}
@@ -91,79 +91,79 @@ func (r *Runner) tidySharedDirs() {
 }
 
 // buildShimSpec returns the specification of the shim that runs the attempt.
-func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
-	uid, task := run.task.Metadata.UID, run.task.Spec
+func (r *Runner) buildShimSpec(attempt *attempt) (s shim.Spec, err error) {
+	uid, task := attempt.task.Metadata.UID, attempt.task.Spec
 	s = shim.Spec{
-		Dir: r.dirs.RunDir(uid, run.attempt, run.number()), LogDir: r.dirs.LogDir(uid, run.attempt), LogLine: r.logLine(run), LastSeenDir: string(r.dirs),
-		Driver: task.Driver, Range: run.shimRange(), WorkDir: r.dirs.WorkDir(uid, run.attempt),
+		Dir: r.dirs.RunDir(uid, attempt.number, attempt.runNumber()), LogDir: r.dirs.LogDir(uid, attempt.number), LogLine: r.logLine(attempt), LastSeenDir: string(r.dirs),
+		Driver: task.Driver, Range: attempt.shimRange(), WorkDir: r.dirs.WorkDir(uid, attempt.number),
 		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), SelfStopAfter: time.Duration(task.StopOnRobotAfter),
 	}
-	if err := r.fillEnvironment(run, &s); err != nil {
+	if err := r.fillEnvironment(attempt, &s); err != nil {
 		return s, err
 	}
-	if err := r.applyPolicy(run, &s); err != nil {
+	if err := r.applyPolicy(attempt, &s); err != nil {
 		return s, err
 	}
 	if task.Driver == driverDocker {
 		s.Engine = r.dockerSocket
-		if s.Contained, err = r.containerOptions(run); err == nil && s.SetUp != nil {
-			s.Confinement, err = r.confineSetUp(run)
+		if s.Contained, err = r.containerOptions(attempt); err == nil && s.SetUp != nil {
+			s.Confinement, err = r.confineSetUp(attempt)
 		}
 		return s, err
 	}
-	if s.Confinement, s.Namespaces, err = r.confineRun(run); err == nil {
+	if s.Confinement, s.Namespaces, err = r.confineRun(attempt); err == nil {
 		err = r.checkRoot(s.Confinement.User)
 	}
 	return s, err
 }
 
-// driverAttempt returns the identity of a run as drivers use it.
-func (r *Runner) driverAttempt(run *run) driver.Attempt {
-	return driver.Attempt{UID: run.task.Metadata.UID, Number: run.attempt, Robot: r.robotID}
+// driverAttempt returns the identity of an attempt as drivers use it.
+func (r *Runner) driverAttempt(attempt *attempt) driver.Attempt {
+	return driver.Attempt{UID: attempt.task.Metadata.UID, Number: attempt.number, Robot: r.robotID}
 }
 
 // handleShimEvent records that a task has started or that its shim has exited.
 func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
-	run := r.byShim[n.Shim]
-	if run == nil {
+	attempt := r.byShim[n.Shim]
+	if attempt == nil {
 		return nil
 	}
-	run.setIndexes(n.Indexes)
-	if n.Started != nil && run.startedAt.IsZero() {
-		r.recordStart(p, run, *n.Started)
+	attempt.setIndexes(n.Indexes)
+	if n.Started != nil && attempt.startedAt.IsZero() {
+		r.recordStart(p, attempt, *n.Started)
 	}
 	if !n.ShimExited {
 		return nil
 	}
 	delete(r.byShim, n.Shim)
-	run.shim = nil
+	attempt.shim = nil
 	s, known := endStatus(n.State, n.ShimFailed)
 	if !known {
-		return r.endAbandonedRuns(p, []abandonedRun{{run, n.Started}})
+		return r.endAbandonedAttempts(p, []abandonedAttempt{{attempt, n.Started}})
 	}
-	if n.Exit != nil && n.Exit.Killed && run.task.Spec.Driver == driverDocker {
-		run.mayLeaveContainer = true
+	if n.Exit != nil && n.Exit.Killed && attempt.task.Spec.Driver == driverDocker {
+		attempt.mayLeaveContainer = true
 	}
-	r.endRun(p, run, s)
+	r.endRun(p, attempt, s)
 	return nil
 }
 
 // recordStart journals and reports that a task runs.
-func (r *Runner) recordStart(p *plan, run *run, s shim.Started) {
-	run.startedAt = s.At.UTC()
-	if run.array != nil {
-		r.delayProgress(run.array)
+func (r *Runner) recordStart(p *plan, attempt *attempt, s shim.Started) {
+	attempt.startedAt = s.At.UTC()
+	if attempt.array != nil {
+		r.delayProgress(attempt.array)
 	}
-	r.log.Info("task started", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt, "run", run.number(), "pid", s.PID)
+	r.log.Info("task started", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number, "run", attempt.runNumber(), "pid", s.PID)
 	p.records = append(p.records, journal.Record{
-		Kind: journal.Started, UID: run.task.Metadata.UID, Attempt: run.attempt, At: run.startedAt,
+		Kind: journal.Started, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: attempt.startedAt,
 		Process: &journal.Process{PID: s.PID, StartTicks: s.StartTicks, BootID: proc.BootID()},
 	})
 	message := "Task started"
-	if run.number() > 1 {
-		message = fmt.Sprintf("Task started (run %d)", run.number())
+	if attempt.runNumber() > 1 {
+		message = fmt.Sprintf("Task started (run %d)", attempt.runNumber())
 	}
-	r.reportRun(p, run, wire.Status{State: wire.ReportRunning, Event: "Started", Message: message})
+	r.reportRun(p, attempt, wire.Status{State: wire.ReportRunning, Event: "Started", Message: message})
 }
 
 // errNeverStarted ends an attempt whose shim failed before it started the task.
@@ -181,34 +181,34 @@ func endStatus(s shim.State, shimFailed bool) (end wire.Status, known bool) {
 	return wire.Status{}, false
 }
 
-// abandonedRun is a run whose shim was killed.
-type abandonedRun struct {
-	run     *run
+// abandonedAttempt is an attempt whose shim was killed.
+type abandonedAttempt struct {
+	attempt *attempt
 	started *shim.Started // the task's process; nil: the shim has not written it
 }
 
-// endAbandonedRuns kills the processes that killed shims have left, and then ends their
+// endAbandonedAttempts kills the processes that killed shims have left, and then ends their
 // attempts. It scans the processes of the robot once for all runs: after a crash of the
 // robot there are many, and a scan for each would take a minute.
-func (r *Runner) endAbandonedRuns(p *plan, all []abandonedRun) error {
+func (r *Runner) endAbandonedAttempts(p *plan, all []abandonedAttempt) error {
 	if len(all) == 0 {
 		return nil
 	}
 	var processes []supervisor.Leftover
 	for _, a := range all {
-		processes = append(processes, r.dirs.leftoverOf(a.run.task.Metadata.UID, a.run.attempt, a.started))
+		processes = append(processes, r.dirs.leftoverOf(a.attempt.task.Metadata.UID, a.attempt.number, a.started))
 	}
 	killed, err := r.killLeftovers(processes, killWait)
 	for _, a := range all {
-		err = errors.Join(err, r.cleanUpRun(a.run))
+		err = errors.Join(err, r.cleanUpAttempt(a.attempt))
 	}
 	if err != nil {
 		// If the agent went on, the manager could start a second run beside this one.
 		return fmt.Errorf("kill the leftover processes of killed shims: %w", err)
 	}
 	for _, a := range all {
-		r.log.Warn("the shim of a task was killed", "uid", a.run.task.Metadata.UID, "attempt", a.run.attempt)
-		r.endRun(p, a.run, r.abandonedStatus(a.run))
+		r.log.Warn("the shim of a task was killed", "uid", a.attempt.task.Metadata.UID, "attempt", a.attempt.number)
+		r.endRun(p, a.attempt, r.abandonedStatus(a.attempt))
 	}
 	if killed > 0 {
 		r.log.Warn("leftover processes of killed shims were killed", "processes", killed)
@@ -216,49 +216,49 @@ func (r *Runner) endAbandonedRuns(p *plan, all []abandonedRun) error {
 	return nil
 }
 
-// cleanUpRun removes the control group and the container of a run.
-func (r *Runner) cleanUpRun(run *run) (err error) {
-	if group, none := r.host.Cgroup(cgroupName(run.task.Metadata.UID, run.attempt)); none == nil {
+// cleanUpAttempt removes the control group and the container of an attempt.
+func (r *Runner) cleanUpAttempt(attempt *attempt) (err error) {
+	if group, none := r.host.Cgroup(cgroupName(attempt.task.Metadata.UID, attempt.number)); none == nil {
 		err = errors.Join(group.Kill(killWait), group.Remove())
 	}
-	return errors.Join(err, r.drivers.Sweep(run.task.Spec.Driver, r.driverAttempt(run)))
+	return errors.Join(err, r.drivers.Sweep(attempt.task.Spec.Driver, r.driverAttempt(attempt)))
 }
 
 // buildReport completes a status with the fields that are common to all reports about a run,
 // and keeps it as the last one.
-func (r *Runner) buildReport(run *run, s wire.Status) wire.Status {
+func (r *Runner) buildReport(attempt *attempt, s wire.Status) wire.Status {
 	now := r.now().UTC()
-	s.Traceparent = run.trace
-	s.TaskUID, s.RobotName, s.Attempt = run.task.Metadata.UID, r.robotID, run.attempt
-	s.Seq, s.UpdatedAt = max(run.lastReport.Seq, run.seqBase)+1, now
-	s.StartedAt = optionalTime(run.startedAt)
-	run.addRuns(&s)
+	s.Traceparent = attempt.trace
+	s.TaskUID, s.RobotName, s.Attempt = attempt.task.Metadata.UID, r.robotID, attempt.number
+	s.Seq, s.UpdatedAt = max(attempt.lastReport.Seq, attempt.seqBase)+1, now
+	s.StartedAt = optionalTime(attempt.startedAt)
+	attempt.addRuns(&s)
 	if s.IsTerminal() && s.FinishedAt == nil {
 		s.FinishedAt = &now
 	}
-	if run.array != nil {
-		s.Array, run.array.reported = run.array.report, run.array.ended
+	if attempt.array != nil {
+		s.Array, attempt.array.reported = attempt.array.report, attempt.array.ended
 	}
-	run.lastReport = s.WithinLimits()
-	return run.lastReport
+	attempt.lastReport = s.WithinLimits()
+	return attempt.lastReport
 }
 
-// finishRun journals and reports the end of an attempt, and accepts the next one if it waits.
-func (r *Runner) finishRun(p *plan, run *run, s wire.Status) {
-	s = r.buildReport(run, run.array.describeEnd(s))
-	r.log.Info("task ended", "task", run.task.Metadata.Name, "uid", s.TaskUID, "attempt", s.Attempt, "state", s.State, "exitCode", s.ExitCode, "reason", s.Reason)
+// finishAttempt journals and reports the end of an attempt, and accepts the next one if it waits.
+func (r *Runner) finishAttempt(p *plan, attempt *attempt, s wire.Status) {
+	s = r.buildReport(attempt, attempt.array.describeEnd(s))
+	r.log.Info("task ended", "task", attempt.task.Metadata.Name, "uid", s.TaskUID, "attempt", s.Attempt, "state", s.State, "exitCode", s.ExitCode, "reason", s.Reason)
 	p.records = append(p.records, journal.Record{Kind: journal.Ended, UID: s.TaskUID, Attempt: s.Attempt, At: r.now().UTC(), Status: &s})
 	p.reports = append(p.reports, s)
-	if r.live[s.TaskUID] == run {
+	if r.live[s.TaskUID] == attempt {
 		delete(r.live, s.TaskUID)
 	}
-	r.quotas.removeRun(run)
-	if run.mayLeaveContainer {
-		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(run)) }()
+	r.quotas.removeRun(attempt)
+	if attempt.mayLeaveContainer {
+		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(attempt)) }()
 	}
-	r.dirs.touchSharedDirs(run.task, r.now())
+	r.dirs.touchSharedDirs(attempt.task, r.now())
 	r.logs.EndLog(logship.Attempt{UID: s.TaskUID, Attempt: s.Attempt})
-	if run.nextDispatch != nil {
-		r.acceptAttempt(p, *run.nextDispatch)
+	if attempt.nextDispatch != nil {
+		r.acceptAttempt(p, *attempt.nextDispatch)
 	}
 }

@@ -18,15 +18,15 @@ const driverDocker = "docker"
 
 // confineRun returns the confinement of an attempt as far as the host supports it, and
 // whether it has PID and IPC namespaces of its own.
-func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool, err error) {
-	task := run.task.Spec
+func (r *Runner) confineRun(attempt *attempt) (c isolation.Confinement, namespaces bool, err error) {
+	task := attempt.task.Spec
 	if c.User, err = isolation.LookupTaskUser(task.User, r.taskUser); err != nil {
 		return c, false, err
 	}
 	if task.Driver != driverRawExec {
-		namespaces = r.isolateRun(&c, run)
+		namespaces = r.isolateRun(&c, attempt)
 	}
-	if err := r.chownTaskDir(&c, run); err != nil {
+	if err := r.chownTaskDir(&c, attempt); err != nil {
 		return c, false, err
 	}
 	if r.host.Allows(isolation.FactCgroup) {
@@ -34,7 +34,7 @@ func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool,
 		if err != nil {
 			return c, false, err
 		}
-		if c.Cgroup, err = r.host.Tree.Create(cgroupName(run.task.Metadata.UID, run.attempt), limits); err != nil {
+		if c.Cgroup, err = r.host.Tree.Create(cgroupName(attempt.task.Metadata.UID, attempt.number), limits); err != nil {
 			return c, false, err
 		}
 	}
@@ -44,14 +44,14 @@ func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool,
 // chownTaskDir makes the task's user the owner of its directory and ensures that the user can
 // reach it: a parent that is closed to the user is replaced, in the task's mounts, by an
 // empty directory that leads there.
-func (r *Runner) chownTaskDir(c *isolation.Confinement, run *run) error {
+func (r *Runner) chownTaskDir(c *isolation.Confinement, attempt *attempt) error {
 	if c.User == nil {
 		return nil
 	}
 	if missing := r.host.MissingFacts([]string{string(isolation.FactUser)}); c.User.UID != uint32(os.Geteuid()) && len(missing) > 0 {
 		return fmt.Errorf("user: tasks cannot run as %s here: %s; %s", c.User.Name, missing[0].Reason, missing[0].Remedy)
 	}
-	work := r.dirs.WorkDir(run.task.Metadata.UID, run.attempt)
+	work := r.dirs.WorkDir(attempt.task.Metadata.UID, attempt.number)
 	if err := os.Chown(work, int(c.User.UID), int(c.User.GID)); err != nil {
 		return fmt.Errorf("change the owner of the task's directory: %w", err)
 	}
@@ -68,21 +68,21 @@ func (r *Runner) chownTaskDir(c *isolation.Confinement, run *run) error {
 
 // confineSetUp returns the confinement of the set-up of a container task. The user that the
 // task names is one of its image, so the set-up runs as the default user.
-func (r *Runner) confineSetUp(run *run) (c isolation.Confinement, err error) {
+func (r *Runner) confineSetUp(attempt *attempt) (c isolation.Confinement, err error) {
 	if c.User, err = isolation.LookupUser(r.taskUser); err != nil || c.User == nil {
 		return c, err
 	}
-	r.isolateRun(&c, run)
-	return c, r.chownTaskDir(&c, run)
+	r.isolateRun(&c, attempt)
+	return c, r.chownTaskDir(&c, attempt)
 }
 
 // containerOptions returns the options for a task that the engine isolates.
-func (r *Runner) containerOptions(run *run) (c driver.Contained, err error) {
-	c.Attempt, c.User, c.Shared = r.driverAttempt(run), run.task.Spec.User, r.dirs.replicaDiskDir(run.task)
+func (r *Runner) containerOptions(attempt *attempt) (c driver.Contained, err error) {
+	c.Attempt, c.User, c.Shared = r.driverAttempt(attempt), attempt.task.Spec.User, r.dirs.replicaDiskDir(attempt.task)
 	if c.TaskUser, err = r.containerUser(); err != nil {
 		return c, err
 	}
-	c.Limits, err = resourceLimits(run.task.Spec)
+	c.Limits, err = resourceLimits(attempt.task.Spec)
 	return c, err
 }
 
@@ -98,19 +98,19 @@ func (r *Runner) containerUser() (string, error) {
 
 // isolateRun separates the task from the robot and from other tasks. It reports whether the
 // task gets PID and IPC namespaces.
-func (r *Runner) isolateRun(c *isolation.Confinement, run *run) (namespaces bool) {
+func (r *Runner) isolateRun(c *isolation.Confinement, attempt *attempt) (namespaces bool) {
 	allows := r.host.Allows
 	c.NoNewPrivileges, c.Seccomp, c.Rlimits = allows(isolation.FactNoNewPrivileges), allows(isolation.FactSeccomp), allows(isolation.FactRlimits)
 	if allows(isolation.FactMountNamespace) {
 		c.Mounts = &isolation.Mounts{
 			ReadOnly: allows(isolation.FactReadOnlySystem), Hidden: []string{string(r.dirs)},
-			Writable: []string{r.dirs.WorkDir(run.task.Metadata.UID, run.attempt)},
+			Writable: []string{r.dirs.WorkDir(attempt.task.Metadata.UID, attempt.number)},
 		}
-		if disk := r.dirs.replicaDiskDir(run.task); disk != "" {
+		if disk := r.dirs.replicaDiskDir(attempt.task); disk != "" {
 			c.Mounts.Writable = append(c.Mounts.Writable, disk)
 		}
 		if allows(isolation.FactPrivateTmp) {
-			c.Mounts.Tmp = r.dirs.replicaTmpDir(run.task)
+			c.Mounts.Tmp = r.dirs.replicaTmpDir(attempt.task)
 		}
 	}
 	return allows(isolation.FactPIDNamespace) && allows(isolation.FactIPCNamespace)

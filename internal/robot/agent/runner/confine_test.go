@@ -18,7 +18,7 @@ func TestRunner_SetsUpContainersAsTheTaskUser(t *testing.T) {
 	must(t, os.WriteFile(secret, []byte("x"), 0o600))
 	r := &Runner{dirs: StateDir(t.TempDir()), taskUser: "nobody", policy: noPolicy{}, host: isolation.ProbeHost("task-user-test", t.TempDir())}
 	defer r.host.Tree.Remove()
-	task := run{attempt: 1, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{
+	task := attempt{number: 1, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{
 		Driver: driverDocker, User: "by-the-image", Config: wire.TaskConfig{Docker: &wire.DockerConfig{Image: "x"}},
 		Artifacts: []wire.Artifact{{GetterSource: "file://" + secret}},
 	}}}

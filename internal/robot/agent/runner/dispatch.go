@@ -27,8 +27,8 @@ func (r *Runner) handleDispatch(p *plan, d wire.Dispatch) {
 		r.handleDelete(p, d)
 		return
 	}
-	if run := r.live[d.Task.Metadata.UID]; run != nil {
-		r.handleLiveTask(p, run, d)
+	if attempt := r.live[d.Task.Metadata.UID]; attempt != nil {
+		r.handleLiveTask(p, attempt, d)
 		return
 	}
 	r.handleIdleTask(p, d)
@@ -66,38 +66,38 @@ func journaledEnd(e journal.Entry) []wire.Status {
 }
 
 // handleLiveTask handles the dispatch of a task that runs here.
-func (r *Runner) handleLiveTask(p *plan, run *run, d wire.Dispatch) {
+func (r *Runner) handleLiveTask(p *plan, attempt *attempt, d wire.Dispatch) {
 	switch {
-	case d.Attempt < run.attempt:
+	case d.Attempt < attempt.number:
 		r.answerOlderAttempt(p, d)
-	case d.Attempt == run.attempt:
-		if s := dispatchEpoch(d); !s.isBefore(run.dispatchedAt) {
-			run.dispatchedAt = s
+	case d.Attempt == attempt.number:
+		if s := dispatchEpoch(d); !s.isBefore(attempt.dispatchedAt) {
+			attempt.dispatchedAt = s
 		}
-		p.reports = append(p.reports, r.answerDispatch(run))
-		r.updateAttributes(run, d.Robot)
+		p.reports = append(p.reports, r.answerDispatch(attempt))
+		r.updateAttributes(attempt, d.Robot)
 	case r.stopping:
 	default:
 		// Attempts of a task never overlap: the new one waits until all processes of the
 		// old one have ended.
-		if run.nextDispatch == nil || run.nextDispatch.Attempt <= d.Attempt {
-			run.nextDispatch = &d
+		if attempt.nextDispatch == nil || attempt.nextDispatch.Attempt <= d.Attempt {
+			attempt.nextDispatch = &d
 		}
-		p.reports = append(p.reports, r.acceptedReport(newRun(*run.nextDispatch)))
-		r.stopRun(run, wire.ReasonSuperseded, killTimeout(run.task.Spec))
+		p.reports = append(p.reports, r.acceptedReport(newAttempt(*attempt.nextDispatch)))
+		r.stopAttempt(attempt, wire.ReasonSuperseded, killTimeout(attempt.task.Spec))
 	}
 }
 
-// updateAttributes passes changed attributes of the robot to the templates of a live run.
-func (r *Runner) updateAttributes(run *run, attributes *wire.RobotAttributes) {
-	if attributes == nil || reflect.DeepEqual(attributes, run.attributes) {
+// updateAttributes passes changed attributes of the robot to the templates of a live attempt.
+func (r *Runner) updateAttributes(attempt *attempt, attributes *wire.RobotAttributes) {
+	if attributes == nil || reflect.DeepEqual(attributes, attempt.attributes) {
 		return
 	}
-	run.attributes = attributes
-	if run.shim == nil || len(run.task.Spec.Templates) == 0 {
+	attempt.attributes = attributes
+	if attempt.shim == nil || len(attempt.task.Spec.Templates) == 0 {
 		return
 	}
-	if err := r.shims.UpdateAttributes(run.shim, *attributes); err != nil {
+	if err := r.shims.UpdateAttributes(attempt.shim, *attributes); err != nil {
 		r.problems.Warn("a task did not receive the robot's changed attributes", err)
 	}
 }
@@ -135,42 +135,45 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 		r.rejectAttempt(p, d, wire.ReasonRejected, err.Error())
 		return
 	}
-	run := newRun(d)
-	r.live[d.Task.Metadata.UID] = run
+	attempt := newAttempt(d)
+	r.live[d.Task.Metadata.UID] = attempt
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
 		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: proc.BootID(),
 	})
-	p.reports = append(p.reports, r.acceptedReport(run))
-	if run.restarts != nil {
-		r.planRun(p, run)
+	p.reports = append(p.reports, r.acceptedReport(attempt))
+	if attempt.restarts != nil {
+		r.planRun(p, attempt)
 	} else {
-		p.starts = append(p.starts, run)
+		p.starts = append(p.starts, attempt)
 	}
 }
 
-// newRun returns the run of an attempt that is dispatched.
-func newRun(d wire.Dispatch) *run {
-	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d), array: newArrayRange(d.Task.Spec.Array), restarts: newRestarts(d.Task.Spec)}
-	if _, ok := trace.Parse(d.Traceparent); ok {
-		run.trace = d.Traceparent
+// newAttempt returns the attempt that is dispatched.
+func newAttempt(d wire.Dispatch) *attempt {
+	attempt := &attempt{
+		task: d.Task, number: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d),
+		array: newArrayRange(d.Task.Spec.Array), restarts: newRestarts(d.Task.Spec),
 	}
-	return run
+	if _, ok := trace.Parse(d.Traceparent); ok {
+		attempt.trace = d.Traceparent
+	}
+	return attempt
 }
 
 // acceptedReport answers the dispatch of an attempt that does not run yet: it may take long to
 // prepare.
-func (r *Runner) acceptedReport(run *run) wire.Status {
-	return r.buildReport(run, wire.Status{State: wire.ReportPending, Event: "Accepted", Message: "The robot prepares the task"})
+func (r *Runner) acceptedReport(attempt *attempt) wire.Status {
+	return r.buildReport(attempt, wire.Status{State: wire.ReportPending, Event: "Accepted", Message: "The robot prepares the task"})
 }
 
 // answerDispatch answers the repeated dispatch of an attempt that was accepted: with the last report,
 // or if there was none since the agent restarted, that it is accepted.
-func (r *Runner) answerDispatch(run *run) wire.Status {
-	if run.lastReport.Seq > 0 {
-		return run.lastReport
+func (r *Runner) answerDispatch(attempt *attempt) wire.Status {
+	if attempt.lastReport.Seq > 0 {
+		return attempt.lastReport
 	}
-	return r.acceptedReport(run)
+	return r.acceptedReport(attempt)
 }
 
 // checkTask returns why this robot can never run the task.
@@ -204,7 +207,7 @@ func checkSecrets(d wire.Dispatch) error {
 // rejectAttempt journals and reports the end of an attempt that does not run.
 func (r *Runner) rejectAttempt(p *plan, d wire.Dispatch, reason, message string) {
 	s := wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: message}
-	r.finishRun(p, &run{task: d.Task, attempt: d.Attempt}, s)
+	r.finishAttempt(p, &attempt{task: d.Task, number: d.Attempt}, s)
 }
 
 // reportForgotten ends an attempt that was started here according to the server, and that
@@ -214,38 +217,38 @@ func (r *Runner) reportForgotten(p *plan, d wire.Dispatch) {
 	r.rejectAttempt(p, d, wire.ReasonAgentRestarted, "The robot has lost its journal, so it is not known how the attempt ended")
 }
 
-// stopRun ends a live attempt. The first reason and the shortest grace period count.
-func (r *Runner) stopRun(run *run, reason string, grace time.Duration) {
-	run.stopReason = cmp.Or(run.stopReason, reason)
-	r.stopShim(run, reason, grace)
+// stopAttempt ends a live attempt. The first reason and the shortest grace period count.
+func (r *Runner) stopAttempt(attempt *attempt, reason string, grace time.Duration) {
+	attempt.stopReason = cmp.Or(attempt.stopReason, reason)
+	r.stopShim(attempt, reason, grace)
 }
 
 // stopShim ends the process of a live attempt, if there is one.
-func (r *Runner) stopShim(run *run, reason string, grace time.Duration) {
-	if run.shim == nil {
+func (r *Runner) stopShim(attempt *attempt, reason string, grace time.Duration) {
+	if attempt.shim == nil {
 		return
 	}
-	if err := r.shims.Stop(run.shim, reason, grace); err != nil {
+	if err := r.shims.Stop(attempt.shim, reason, grace); err != nil {
 		r.problems.Warn("a task cannot be stopped", err)
 	}
 }
 
 // handleDelete stops a task on request, or reports its end if it does not run.
 func (r *Runner) handleDelete(p *plan, d wire.Dispatch) {
-	run := r.live[d.Task.Metadata.UID]
-	if run == nil {
+	attempt := r.live[d.Task.Metadata.UID]
+	if attempt == nil {
 		r.answerEnded(p, d)
 		return
 	}
-	if d.Attempt < run.attempt {
-		r.problems.WarnDropped("delete of an older attempt", fmt.Errorf("task %s: attempt %d, have seen %d", d.Task.Metadata.UID, d.Attempt, run.attempt))
+	if d.Attempt < attempt.number {
+		r.problems.WarnDropped("delete of an older attempt", fmt.Errorf("task %s: attempt %d, have seen %d", d.Task.Metadata.UID, d.Attempt, attempt.number))
 		return
 	}
-	if next := run.nextDispatch; next != nil && next.Attempt <= d.Attempt {
-		run.nextDispatch = nil
+	if next := attempt.nextDispatch; next != nil && next.Attempt <= d.Attempt {
+		attempt.nextDispatch = nil
 		r.rejectAttempt(p, *next, wire.ReasonStopped, stopMessages[wire.ReasonStopped])
 	}
-	r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+	r.stopAttempt(attempt, wire.ReasonStopped, killTimeout(attempt.task.Spec))
 }
 
 // answerEnded reports about an attempt that does not run here and must not: its end from the
@@ -294,12 +297,12 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 
 // stopUnlisted stops the runs that a list lacks, unless they were dispatched after it.
 func (r *Runner) stopUnlisted(list robotEpoch, named map[attemptKey]bool) {
-	for uid, run := range r.live {
-		if next := run.nextDispatch; next != nil && !list.isBefore(dispatchEpoch(*next)) && !named[attemptKey{uid, next.Attempt}] {
-			run.nextDispatch = nil
+	for uid, attempt := range r.live {
+		if next := attempt.nextDispatch; next != nil && !list.isBefore(dispatchEpoch(*next)) && !named[attemptKey{uid, next.Attempt}] {
+			attempt.nextDispatch = nil
 		}
-		if !list.isBefore(run.dispatchedAt) && !named[attemptKey{uid, run.attempt}] {
-			r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+		if !list.isBefore(attempt.dispatchedAt) && !named[attemptKey{uid, attempt.number}] {
+			r.stopAttempt(attempt, wire.ReasonStopped, killTimeout(attempt.task.Spec))
 		}
 	}
 }
@@ -311,7 +314,7 @@ func (r *Runner) answerCanceled(p *plan, ref wire.TaskReference) {
 	if !ok {
 		return
 	}
-	if run := r.live[ref.UID]; run == nil || run.attempt != d.Attempt {
+	if attempt := r.live[ref.UID]; attempt == nil || attempt.number != d.Attempt {
 		r.answerEnded(p, d)
 	}
 }
@@ -334,9 +337,9 @@ func (r *Runner) answerStarted(p *plan, ref wire.TaskReference) {
 	if !ok {
 		return
 	}
-	if run := r.live[ref.UID]; run != nil && run.attempt == d.Attempt {
-		if ref.Query && run.lastReport.Seq > 0 {
-			p.reports = append(p.reports, run.lastReport)
+	if attempt := r.live[ref.UID]; attempt != nil && attempt.number == d.Attempt {
+		if ref.Query && attempt.lastReport.Seq > 0 {
+			p.reports = append(p.reports, attempt.lastReport)
 		}
 		return
 	}
@@ -360,12 +363,12 @@ func (r *Runner) handleAck(p *plan, a wire.Ack) {
 	}
 }
 
-// stopAllRuns stops all tasks, with at most this grace period between SIGTERM and SIGKILL,
+// stopAllAttempts stops all tasks, with at most this grace period between SIGTERM and SIGKILL,
 // and lets none start.
-func (r *Runner) stopAllRuns(grace time.Duration) {
+func (r *Runner) stopAllAttempts(grace time.Duration) {
 	r.stopping = true
-	for _, run := range r.live {
-		run.nextDispatch = nil
-		r.stopRun(run, wire.ReasonAgentStopped, min(killTimeout(run.task.Spec), grace))
+	for _, attempt := range r.live {
+		attempt.nextDispatch = nil
+		r.stopAttempt(attempt, wire.ReasonAgentStopped, min(killTimeout(attempt.task.Spec), grace))
 	}
 }

@@ -28,31 +28,31 @@ const outputsFile = ".k8s4r-outputs"
 
 // fillEnvironment sets the task's environment, its config with variables replaced, and the
 // artifacts and templates of its directory.
-func (r *Runner) fillEnvironment(run *run, s *shim.Spec) error {
-	base, err := r.agentEnv(run, s.WorkDir)
+func (r *Runner) fillEnvironment(attempt *attempt, s *shim.Spec) error {
+	base, err := r.agentEnv(attempt, s.WorkDir)
 	if err != nil {
 		return err
 	}
-	data := r.templateData(run, base)
-	if s.Env, err = mergeTaskEnv(base, run.task.Spec.Env, data); err != nil {
+	data := r.templateData(attempt, base)
+	if s.Env, err = mergeTaskEnv(base, attempt.task.Spec.Env, data); err != nil {
 		return err
 	}
 	data.Env = s.Env
-	if s.Config, err = interpolateConfig(run.task.Spec.Config, data); err != nil {
+	if s.Config, err = interpolateConfig(attempt.task.Spec.Config, data); err != nil {
 		return err
 	}
-	if run.array != nil {
+	if attempt.array != nil {
 		if err := checkCommandOfRange(s.Config); err != nil {
 			return err
 		}
 		data.Env, data.Task.Index = withoutMarks(s.Env), ""
 	}
-	if s.SetUp, err = run.buildSetUp(data); err != nil {
+	if s.SetUp, err = attempt.buildSetUp(data); err != nil {
 		return err
 	}
-	s.Env = withSecrets(s.Env, run)
-	if len(run.task.Spec.Outputs) > 0 {
-		s.Outputs, s.OutputsFile = run.task.Spec.Outputs, filepath.Join(s.WorkDir, outputsFile)
+	s.Env = withSecrets(s.Env, attempt)
+	if len(attempt.task.Spec.Outputs) > 0 {
+		s.Outputs, s.OutputsFile = attempt.task.Spec.Outputs, filepath.Join(s.WorkDir, outputsFile)
 		_ = os.Remove(s.OutputsFile) // of the run before; a directory there has no outputs either
 	}
 	return nil
@@ -60,10 +60,10 @@ func (r *Runner) fillEnvironment(run *run, s *shim.Spec) error {
 
 // withSecrets returns the environment with the secrets of the dispatch. They are added last:
 // interpolated and rendered text is written to disks and to error messages.
-func withSecrets(env map[string]string, run *run) map[string]string {
+func withSecrets(env map[string]string, attempt *attempt) map[string]string {
 	env = maps.Clone(env)
-	for name := range run.task.Spec.SecretEnv {
-		if value, ok := run.secrets[name]; ok && name != supervisor.EnvTaskDir {
+	for name := range attempt.task.Spec.SecretEnv {
+		if value, ok := attempt.secrets[name]; ok && name != supervisor.EnvTaskDir {
 			env[name] = value
 		}
 	}
@@ -72,8 +72,8 @@ func withSecrets(env map[string]string, run *run) map[string]string {
 
 // agentEnv returns the variables that the agent sets. It passes on none of its own, which
 // may hold its token.
-func (r *Runner) agentEnv(run *run, dir string) (map[string]string, error) {
-	t := run.task
+func (r *Runner) agentEnv(attempt *attempt, dir string) (map[string]string, error) {
+	t := attempt.task
 	env := map[string]string{
 		"PATH":             driver.DefaultPath,
 		"HOME":             dir,
@@ -82,8 +82,8 @@ func (r *Runner) agentEnv(run *run, dir string) (map[string]string, error) {
 		"K8S4R_JOB":        cmp.Or(t.Spec.JobName, t.Metadata.Labels[wire.LabelJob]),
 		"K8S4R_TASK_GROUP": cmp.Or(t.Spec.TaskGroupName, t.Metadata.Labels[wire.LabelTaskGroup]),
 		wire.EnvTaskIndex:  t.Metadata.Labels[wire.LabelTaskIndex],
-		"K8S4R_ATTEMPT":    strconv.Itoa(int(run.attempt)),
-		"K8S4R_RUN":        strconv.FormatInt(run.number(), 10),
+		"K8S4R_ATTEMPT":    strconv.Itoa(int(attempt.number)),
+		"K8S4R_RUN":        strconv.FormatInt(attempt.runNumber(), 10),
 		"K8S4R_ROBOT":      r.robotID,
 		// A restarted agent finds a task's processes by this variable.
 		supervisor.EnvTaskDir: dir,
@@ -92,7 +92,7 @@ func (r *Runner) agentEnv(run *run, dir string) (map[string]string, error) {
 	if disk := r.dirs.replicaDiskDir(t); disk != "" {
 		env["K8S4R_ALLOC_DIR"] = disk
 	}
-	if at, ok := trace.Parse(run.trace); ok {
+	if at, ok := trace.Parse(attempt.trace); ok {
 		env[trace.Env] = at.ChildSpan(trace.RunSpan).String() // the task's spans are children of its run
 	}
 	if len(t.Spec.Outputs) > 0 {
@@ -133,13 +133,13 @@ func findFreePort() (int, error) {
 }
 
 // templateData returns the values of variables in the task's definition.
-func (r *Runner) templateData(run *run, env map[string]string) render.Data {
-	d := render.Data{Env: env, Meta: run.task.Spec.Meta, Task: render.Task{
-		Name: run.task.Spec.Name, UID: run.task.Metadata.UID, Job: env["K8S4R_JOB"], Group: env["K8S4R_TASK_GROUP"],
-		Index: env[wire.EnvTaskIndex], Robot: r.robotID, Attempt: run.attempt,
+func (r *Runner) templateData(attempt *attempt, env map[string]string) render.Data {
+	d := render.Data{Env: env, Meta: attempt.task.Spec.Meta, Task: render.Task{
+		Name: attempt.task.Spec.Name, UID: attempt.task.Metadata.UID, Job: env["K8S4R_JOB"], Group: env["K8S4R_TASK_GROUP"],
+		Index: env[wire.EnvTaskIndex], Robot: r.robotID, Attempt: attempt.number,
 	}}
-	if run.attributes != nil {
-		d.Labels, d.Attrs = run.attributes.Labels, run.attributes.Attrs
+	if attempt.attributes != nil {
+		d.Labels, d.Attrs = attempt.attributes.Labels, attempt.attributes.Attrs
 	}
 	return d
 }
@@ -194,9 +194,9 @@ func interpolateConfig(c wire.TaskConfig, d render.Data) (wire.TaskConfig, error
 
 // buildSetUp returns the artifacts and templates of the task's directory. It is nil if there
 // are none. Artifacts that are there are left out.
-func (run *run) buildSetUp(d render.Data) (*shim.SetUp, error) {
-	t := run.task.Spec
-	if run.hasArtifacts() {
+func (attempt *attempt) buildSetUp(d render.Data) (*shim.SetUp, error) {
+	t := attempt.task.Spec
+	if attempt.hasArtifacts() {
 		t.Artifacts = nil
 	}
 	if len(t.Artifacts)+len(t.Templates) == 0 {

@@ -40,30 +40,30 @@ const (
 
 func (r *Runner) listLiveTasks() []LiveTask {
 	all := make([]LiveTask, 0, len(r.live))
-	for _, run := range r.live {
-		all = append(all, r.describeRun(run))
+	for _, attempt := range r.live {
+		all = append(all, r.describeRun(attempt))
 	}
 	slices.SortFunc(all, func(a, b LiveTask) int { return cmp.Compare(a.UID, b.UID) })
 	return all
 }
 
-func (r *Runner) describeRun(run *run) LiveTask {
-	m := run.task.Metadata
+func (r *Runner) describeRun(attempt *attempt) LiveTask {
+	m := attempt.task.Metadata
 	t := LiveTask{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Attempt: run.attempt, Driver: run.task.Spec.Driver, State: TaskStarting,
-		driverAttempt: r.driverAttempt(run),
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Attempt: attempt.number, Driver: attempt.task.Spec.Driver, State: TaskStarting,
+		driverAttempt: r.driverAttempt(attempt),
 	}
 	switch {
-	case run.restarts.isWaiting():
+	case attempt.restarts.isWaiting():
 		t.State = TaskRestarting
-	case !run.startedAt.IsZero():
-		since := run.startedAt
+	case !attempt.startedAt.IsZero():
+		since := attempt.startedAt
 		t.State, t.Since = TaskRunning, &since
 	}
-	if run.shim != nil {
-		t.shimPID, t.cgroupName = run.shim.PID, cgroupName(m.UID, run.attempt)
+	if attempt.shim != nil {
+		t.shimPID, t.cgroupName = attempt.shim.PID, cgroupName(m.UID, attempt.number)
 	}
-	if e, known := r.journal.Get(m.UID, run.attempt); known && e.Process != nil {
+	if e, known := r.journal.Get(m.UID, attempt.number); known && e.Process != nil {
 		t.PID = e.Process.PID
 	}
 	return t

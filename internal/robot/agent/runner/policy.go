@@ -34,12 +34,12 @@ func reasonOfError(err error, usual string) string {
 // applyPolicy evaluates an accepted task again right before it starts: the policy may have changed, the
 // references in its command are replaced now, and its volumes may be symbolic links. The container
 // gets the paths that were evaluated.
-func (r *Runner) applyPolicy(run *run, s *shim.Spec) error {
+func (r *Runner) applyPolicy(attempt *attempt, s *shim.Spec) error {
 	p := r.policy.Read()
 	if p == nil {
 		return nil
 	}
-	task := run.task
+	task := attempt.task
 	task.Spec.Config = s.Config
 	subject := task.PolicySubject()
 	subject.IsResolved = true

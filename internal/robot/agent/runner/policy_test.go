@@ -40,7 +40,7 @@ func TestApplyPolicy_ResolvesLinks(t *testing.T) {
 			r := &Runner{policy: fixedPolicy{policy.Policy{Allow: policy.Rules{Mounts: []string{c.entry}}}}}
 			sent := &wire.DockerConfig{Image: "x", Volumes: []string{c.source + ":/x:ro"}}
 			s := shim.Spec{Driver: driverDocker, Config: wire.TaskConfig{Docker: sent}}
-			err := r.applyPolicy(&run{task: wire.Task{Spec: wire.TaskSpec{Driver: driverDocker}}}, &s)
+			err := r.applyPolicy(&attempt{task: wire.Task{Spec: wire.TaskSpec{Driver: driverDocker}}}, &s)
 			switch {
 			case c.want == "" && (err == nil || !strings.Contains(err.Error(), c.message)):
 				t.Errorf("error %v, want %s", err, c.message)

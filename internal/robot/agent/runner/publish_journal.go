@@ -14,8 +14,8 @@ import (
 // same pages: an entry of a newer journal may be on a page that the server has already.
 func (r *Runner) publishJournal(request uint64) {
 	if len(r.published) == 0 || r.published[0].Request != request {
-		for _, run := range r.live {
-			run.nextDispatch = nil
+		for _, attempt := range r.live {
+			attempt.nextDispatch = nil
 		}
 		r.published = wire.SplitJournal(request, r.now().UTC(), r.journalEntries())
 	}
@@ -26,9 +26,9 @@ func (r *Runner) publishJournal(request uint64) {
 // were accepted in this round are not in the journal yet.
 func (r *Runner) journalEntries() []wire.JournalEntry {
 	var all []wire.JournalEntry
-	for uid, run := range r.live {
-		m := run.task.Metadata
-		all = append(all, wire.JournalEntry{UID: uid, Attempt: run.attempt, State: wire.ReportRunning, Task: m.Namespace + "/" + m.Name})
+	for uid, attempt := range r.live {
+		m := attempt.task.Metadata
+		all = append(all, wire.JournalEntry{UID: uid, Attempt: attempt.number, State: wire.ReportRunning, Task: m.Namespace + "/" + m.Name})
 	}
 	ended := slices.DeleteFunc(r.journal.Entries(), func(e journal.Entry) bool { return !e.HasEnded() })
 	slices.SortFunc(ended, func(a, b journal.Entry) int {

@@ -28,14 +28,14 @@ func TestTaskList_OfRestoredServerStopsNothing(t *testing.T) {
 	}
 	published := &keptJournals{}
 	r := New(Config{RobotID: robot, StateDir: StateDir(t.TempDir()), Journal: j, Shims: noShims{}, Logs: noLogs{}, Reports: noReports{}, Journals: published, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	run := &run{task: live, attempt: 3, dispatchedAt: robotEpoch{"uid", 10}, nextDispatch: &wire.Dispatch{Task: waits, Attempt: 4, Epoch: 11, RobotUID: "uid"}}
-	r.live["live"] = run
+	attempt := &attempt{task: live, number: 3, dispatchedAt: robotEpoch{"uid", 10}, nextDispatch: &wire.Dispatch{Task: waits, Attempt: 4, Epoch: 11, RobotUID: "uid"}}
+	r.live["live"] = attempt
 
 	r.handleTaskList(&plan{}, wire.TaskList{RobotUID: "uid", Epoch: 1_000_000, JournalRequest: 42})
-	if run.stopReason != "" {
-		t.Errorf("an incomplete list stops the run: %s", run.stopReason)
+	if attempt.stopReason != "" {
+		t.Errorf("an incomplete list stops the run: %s", attempt.stopReason)
 	}
-	if run.nextDispatch != nil {
+	if attempt.nextDispatch != nil {
 		t.Error("a dispatch of the server before the restore can still start")
 	}
 	want := []wire.JournalEntry{
@@ -60,7 +60,7 @@ func TestTaskList_OfRestoredServerStopsNothing(t *testing.T) {
 	}
 
 	r.handleTaskList(&plan{}, wire.TaskList{RobotUID: "uid", Epoch: 1_000_001})
-	if run.stopReason != wire.ReasonStopped {
-		t.Errorf("the complete list does not stop the run, whose task is gone: %q", run.stopReason)
+	if attempt.stopReason != wire.ReasonStopped {
+		t.Errorf("the complete list does not stop the run, whose task is gone: %q", attempt.stopReason)
 	}
 }

@@ -50,17 +50,17 @@ func newQuotaWatcher(interval time.Duration) *quotaWatcher {
 }
 
 // addRun starts to watch the replica of a run, if it has a quota.
-func (q *quotaWatcher) addRun(run *run, p StateDir) {
-	d := run.task.Spec.EphemeralDisk
+func (q *quotaWatcher) addRun(attempt *attempt, p StateDir) {
+	d := attempt.task.Spec.EphemeralDisk
 	if d == nil || d.SizeMB <= 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	uid := run.task.Metadata.UID
-	q.runs[attemptKey{uid, run.attempt}] = diskQuota{
-		replica: replicaKey(run.task), bytes: d.SizeMB * 1_000_000,
-		dirs: append(p.sharedDirs(run.task), p.WorkDir(uid, run.attempt)),
+	uid := attempt.task.Metadata.UID
+	q.runs[attemptKey{uid, attempt.number}] = diskQuota{
+		replica: replicaKey(attempt.task), bytes: d.SizeMB * 1_000_000,
+		dirs: append(p.sharedDirs(attempt.task), p.WorkDir(uid, attempt.number)),
 	}
 	select {
 	case q.wake <- struct{}{}:
@@ -68,10 +68,10 @@ func (q *quotaWatcher) addRun(run *run, p StateDir) {
 	}
 }
 
-func (q *quotaWatcher) removeRun(run *run) {
+func (q *quotaWatcher) removeRun(attempt *attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.runs, attemptKey{run.task.Metadata.UID, run.attempt})
+	delete(q.runs, attemptKey{attempt.task.Metadata.UID, attempt.number})
 }
 
 // watchDisks calls report for each replica that exceeds its quota, until ctx ends. It sleeps
@@ -165,11 +165,11 @@ func entrySize(d fs.DirEntry, seen map[inode]bool) int64 {
 
 // stopReplica stops the tasks of a replica that exceeds its quota.
 func (r *Runner) stopReplica(e diskExcess) {
-	for uid, run := range r.live {
-		if replicaKey(run.task) != e.replica || run.shim == nil { // without a process it writes nothing
+	for uid, attempt := range r.live {
+		if replicaKey(attempt.task) != e.replica || attempt.shim == nil { // without a process it writes nothing
 			continue
 		}
-		r.log.Warn("stopping a task because its replica exceeds its disk quota", "uid", uid, "attempt", run.attempt, "bytes", e.used, "quota", e.bytes)
-		r.stopShim(run, wire.ReasonDiskQuotaExceeded, killTimeout(run.task.Spec))
+		r.log.Warn("stopping a task because its replica exceeds its disk quota", "uid", uid, "attempt", attempt.number, "bytes", e.used, "quota", e.bytes)
+		r.stopShim(attempt, wire.ReasonDiskQuotaExceeded, killTimeout(attempt.task.Spec))
 	}
 }

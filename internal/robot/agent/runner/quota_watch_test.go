@@ -51,8 +51,8 @@ func (s *scannedDisks) pass(d time.Duration, look func()) {
 	look()
 }
 
-func quotaRun(uid, group string, sizeMB int64) *run {
-	return &run{task: shell(uid, "", onDisk(wire.EphemeralDisk{SizeMB: sizeMB}, group)), attempt: 1}
+func quotaRun(uid, group string, sizeMB int64) *attempt {
+	return &attempt{task: shell(uid, "", onDisk(wire.EphemeralDisk{SizeMB: sizeMB}, group)), number: 1}
 }
 
 func TestQuotaWatcher_ScansWhileThereAreQuotas(t *testing.T) {
@@ -68,7 +68,7 @@ func TestQuotaWatcher_ScansWhileThereAreQuotas(t *testing.T) {
 			})
 		}
 		expect("without a quota", time.Hour)
-		s.addRun(&run{task: shell("free", ""), attempt: 1}, "")
+		s.addRun(&attempt{task: shell("free", ""), number: 1}, "")
 		expect("with a task without a quota", time.Hour)
 		limited := quotaRun("t1", "g", 1)
 		s.addRun(limited, "")
@@ -85,8 +85,8 @@ func TestQuotaWatcher_ReportsReplicasOverTheirQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := watchTestDisks(t, time.Second)
 		small, large, sibling := quotaRun("t1", "g1", 1), quotaRun("t2", "g2", 1), quotaRun("t3", "g2", 2)
-		for _, run := range []*run{small, large, sibling} {
-			s.addRun(run, "")
+		for _, attempt := range []*attempt{small, large, sibling} {
+			s.addRun(attempt, "")
 		}
 		s.pass(0, func() { s.used = 1_000_000 })
 		s.pass(1500*time.Millisecond, func() {

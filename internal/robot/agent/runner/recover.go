@@ -30,7 +30,7 @@ func (r *Runner) Recover() error {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	p := &plan{}
-	var lost []abandonedRun
+	var lost []abandonedAttempt
 	for _, e := range entries {
 		r.resumeLog(e)
 		switch {
@@ -46,7 +46,7 @@ func (r *Runner) Recover() error {
 			p.reports = append(p.reports, *e.Status)
 		}
 	}
-	if err := errors.Join(r.endAbandonedRuns(p, lost), r.sweepCgroups()); err != nil {
+	if err := errors.Join(r.endAbandonedAttempts(p, lost), r.sweepCgroups()); err != nil {
 		return err
 	}
 	if err := r.journal.Append(p.records...); err != nil {
@@ -70,14 +70,14 @@ func (r *Runner) resumeLog(e journal.Entry) {
 	}
 }
 
-// sweepCgroups kills the processes in control groups that belong to no live run.
+// sweepCgroups kills the processes in control groups that belong to no live attempt.
 func (r *Runner) sweepCgroups() error {
 	if r.host.Tree == nil {
 		return nil
 	}
 	used := map[string]bool{}
-	for uid, run := range r.live {
-		used[cgroupName(uid, run.attempt)] = true
+	for uid, attempt := range r.live {
+		used[cgroupName(uid, attempt.number)] = true
 	}
 	swept, err := r.host.Tree.Sweep(func(name string) bool { return used[name] }, killWait)
 	if len(swept) > 0 {
@@ -88,8 +88,8 @@ func (r *Runner) sweepCgroups() error {
 
 // adoptAttempt takes over an attempt that has not ended according to the journal. If its
 // shim is alive, it keeps running; else it has ended as recorded in the shim's state. If the shim was
-// killed, the run is returned.
-func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
+// killed, the attempt is returned.
+func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, error) {
 	if e.AwaitsRun() {
 		r.resumeWait(p, e)
 		return nil, nil
@@ -104,27 +104,27 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 		return nil, nil
 	}
 	p.records = append(p.records, r.adoptedRecord(e))
-	run := r.newAdoptedRun(e)
-	r.live[e.UID] = run
-	r.quotas.addRun(run, r.dirs)
+	attempt := r.newAdoptedAttempt(e)
+	r.live[e.UID] = attempt
+	r.quotas.addRun(attempt, r.dirs)
 	if adopted != nil {
-		r.attachShim(run, adopted)
-		if run.task.Spec.StopOnRobotAfter > 0 {
+		r.attachShim(attempt, adopted)
+		if attempt.task.Spec.StopOnRobotAfter > 0 {
 			r.lastSeen.AddReader()
 		}
 		return nil, r.handleShimEvent(p, supervisor.Update{Shim: adopted, State: state})
 	}
 	if state.Started != nil {
-		run.startedAt = state.Started.At.UTC()
+		attempt.startedAt = state.Started.At.UTC()
 	}
-	run.setIndexes(state.Indexes)
+	attempt.setIndexes(state.Indexes)
 	// The last writes of the shim may be lost after a power failure, so the task may have
 	// run even if its state does not have it.
 	s, known := endStatus(state, false)
 	if !known {
-		return &abandonedRun{run, state.Started}, nil
+		return &abandonedAttempt{attempt, state.Started}, nil
 	}
-	r.endRun(p, run, s)
+	r.endRun(p, attempt, s)
 	return nil, nil
 }
 
@@ -151,21 +151,21 @@ func (r *Runner) adoptedRecord(e journal.Entry) journal.Record {
 	return journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
 }
 
-// newAdoptedRun returns the run of an attempt that an earlier agent accepted.
-func (r *Runner) newAdoptedRun(e journal.Entry) *run {
-	run := &run{attempt: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent}
+// newAdoptedAttempt returns the attempt that an earlier agent accepted.
+func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
+	attempt := &attempt{number: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent}
 	if e.Task != nil {
-		run.task = *e.Task
+		attempt.task = *e.Task
 	} else {
-		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
+		attempt.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
-	run.array = newArrayRange(run.task.Spec.Array)
-	run.mayLeaveContainer = run.task.Spec.Driver == driverDocker
-	run.restarts, run.attributes = r.restoreRestarts(e, run.task.Spec), e.Attributes
+	attempt.array = newArrayRange(attempt.task.Spec.Array)
+	attempt.mayLeaveContainer = attempt.task.Spec.Driver == driverDocker
+	attempt.restarts, attempt.attributes = r.restoreRestarts(e, attempt.task.Spec), e.Attributes
 	if e.Dispatched != nil {
-		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
+		attempt.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}
-	return run
+	return attempt
 }
 
 // restoreRestarts returns the state of an attempt that an earlier agent accepted. It is nil if that agent
@@ -201,19 +201,19 @@ func (r *Runner) timeSince(end *journal.RunEnd) time.Duration {
 // resumeWait takes over an attempt that waits for its next run.
 func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 	p.records = append(p.records, r.adoptedRecord(e))
-	run := r.newAdoptedRun(e)
-	x := run.restarts
+	attempt := r.newAdoptedAttempt(e)
+	x := attempt.restarts
 	if started := x.last.status.StartedAt; started != nil {
-		run.startedAt = *started
+		attempt.startedAt = *started
 	}
-	r.live[run.task.Metadata.UID] = run
+	r.live[attempt.task.Metadata.UID] = attempt
 	instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 	switch {
 	case e.Task == nil: // its record is damaged
-		r.finishRun(p, run, unknownEndStatus())
+		r.finishAttempt(p, attempt, unknownEndStatus())
 	case isBarred:
-		r.finishRun(p, run, instead)
+		r.finishAttempt(p, attempt, instead)
 	default:
-		r.reportWait(p, run)
+		r.reportWait(p, attempt)
 	}
 }

@@ -65,13 +65,13 @@ func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
 	r := New(Config{
 		RobotID: robot, StateDir: StateDir(t.TempDir()), Drivers: driver.Set{"elsewhere": elsewhere}, Logs: noLogs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	run := &run{attempt: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
+	attempt := &attempt{number: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
 	p := &plan{}
-	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); !errors.Is(err, elsewhere.err) || !p.isEmpty() {
+	if err := r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt}}); !errors.Is(err, elsewhere.err) || !p.isEmpty() {
 		t.Errorf("endAbandonedRuns = %v with %+v, want %v and no report", err, p, elsewhere.err)
 	}
 	elsewhere.err = nil
-	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); err != nil || len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonAgentRestarted {
+	if err := r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt}}); err != nil || len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonAgentRestarted {
 		t.Errorf("endAbandonedRuns = %v with %+v", err, p.reports)
 	}
 	want := driver.Attempt{UID: "t1", Number: 3, Robot: robot}

@@ -68,12 +68,12 @@ func restartPolicy(s wire.TaskSpec) restart.Policy {
 // isWaiting reports whether a run has ended and the next one has not been started.
 func (x *restarts) isWaiting() bool { return x != nil && x.last != nil && x.last.status.Run == x.run }
 
-// number returns the number of the run that is about to start or was started last.
-func (run *run) number() int64 {
-	if run.restarts == nil {
+// runNumber returns the number of the run that is about to start or was started last.
+func (attempt *attempt) runNumber() int64 {
+	if attempt.restarts == nil {
 		return 1
 	}
-	return max(run.restarts.run, 1)
+	return max(attempt.restarts.run, 1)
 }
 
 // bootTime returns the time since boot, as a time on an axis of its own. The wall clock may be set.
@@ -83,24 +83,24 @@ func (r *Runner) bootTime() time.Time { return time.Unix(0, 0).Add(r.sinceBoot()
 func (r *Runner) wallTime(t time.Time) time.Time { return r.now().Add(t.Sub(r.bootTime())).UTC() }
 
 // endRun handles the end of a run: another run follows, or the attempt ends.
-func (r *Runner) endRun(p *plan, run *run, end wire.Status) {
-	x := run.restarts
+func (r *Runner) endRun(p *plan, attempt *attempt, end wire.Status) {
+	x := attempt.restarts
 	if x == nil {
-		r.finishRun(p, run, end)
+		r.finishAttempt(p, attempt, end)
 		return
 	}
-	end = r.recordRunEnd(run, end)
-	d := r.nextRestart(run, end)
+	end = r.recordRunEnd(attempt, end)
+	d := r.nextRestart(attempt, end)
 	instead, isBarred := x.endInsteadOfRun(end, d.EndsWithContact)
 	switch {
 	case d.IsExhausted:
-		r.finishRun(p, run, end)
-	case run.stopReason != "":
-		r.finishRun(p, run, interruptedStatus(end, run.stopReason))
+		r.finishAttempt(p, attempt, end)
+	case attempt.stopReason != "":
+		r.finishAttempt(p, attempt, interruptedStatus(end, attempt.stopReason))
 	case isBarred:
-		r.finishRun(p, run, instead)
+		r.finishAttempt(p, attempt, instead)
 	default:
-		r.awaitNextRun(p, run, end, d)
+		r.awaitNextRun(p, attempt, end, d)
 	}
 }
 
@@ -122,12 +122,12 @@ func (x *restarts) endInsteadOfRun(last wire.Status, endsWithContact bool) (end 
 
 // recordRunEnd adds the run to those that have ended. It returns the end with the fields that the
 // journal needs.
-func (r *Runner) recordRunEnd(run *run, end wire.Status) wire.Status {
-	x := run.restarts
+func (r *Runner) recordRunEnd(attempt *attempt, end wire.Status) wire.Status {
+	x := attempt.restarts
 	if end.FinishedAt == nil {
 		end.FinishedAt = utcPointer(r.now())
 	}
-	end.StartedAt = optionalTime(run.startedAt)
+	end.StartedAt = optionalTime(attempt.startedAt)
 	x.ended = lastRuns(append(x.ended, wire.Run{
 		Run: x.run, StartedAt: end.StartedAt, FinishedAt: end.FinishedAt, ExitCode: end.ExitCode, Signal: end.Signal, Reason: end.Reason,
 	}))
@@ -136,13 +136,13 @@ func (r *Runner) recordRunEnd(run *run, end wire.Status) wire.Status {
 }
 
 // nextRestart decides what follows a run that has just ended. Without a restart the decision is exhausted.
-func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
-	x := run.restarts
+func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision {
+	x := attempt.restarts
 	switch {
 	case end.Reason == wire.ReasonTemplateChanged:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case wire.IsWithoutFault(end.Reason):
-	case end.State == wire.ReportCompleted && !restart.IsKeptRunning(run.task.Spec.Type):
+	case end.State == wire.ReportCompleted && !restart.IsKeptRunning(attempt.task.Spec.Type):
 	default:
 		return x.policy.Next(x.count, r.bootTime(), r.hasContact())
 	}
@@ -150,19 +150,19 @@ func (r *Runner) nextRestart(run *run, end wire.Status) restart.Decision {
 }
 
 // awaitNextRun lets an attempt wait for its next run.
-func (r *Runner) awaitNextRun(p *plan, run *run, end wire.Status, d restart.Decision) {
-	x, now, end := run.restarts, r.bootTime(), end.WithinLimits()
+func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, d restart.Decision) {
+	x, now, end := attempt.restarts, r.bootTime(), end.WithinLimits()
 	x.count, x.last = d.Count, &runEnd{status: end, at: now, next: d.At, endsWithContact: d.EndsWithContact}
-	r.quotas.removeRun(run) // it writes nothing, and may wait for long
-	r.log.Info("task will be restarted", "task", run.task.Metadata.Name, "uid", run.task.Metadata.UID, "attempt", run.attempt,
+	r.quotas.removeRun(attempt) // it writes nothing, and may wait for long
+	r.log.Info("task will be restarted", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number,
 		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", d.At.Sub(now))
 	p.records = append(p.records, journal.Record{
-		Kind: journal.RunEnded, UID: run.task.Metadata.UID, Attempt: run.attempt, At: r.now().UTC(), BootID: proc.BootID(), Status: &end,
+		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: proc.BootID(), Status: &end,
 		Restart: &journal.Restart{
 			EndedSinceBoot: r.sinceBoot(), Wait: d.At.Sub(now), Restarts: d.Count.Restarts, Age: now.Sub(d.Count.Since), EndsWithContact: d.EndsWithContact,
 		},
 	})
-	r.reportWait(p, run)
+	r.reportWait(p, attempt)
 }
 
 // interruptedStatus returns the report about an attempt that ends for this reason in place of a restart. It
@@ -185,49 +185,49 @@ func (x *restarts) interruptWait(reason string) wire.Status {
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.
 func (r *Runner) advanceWaits(p *plan) {
 	now := r.bootTime()
-	for _, run := range slices.Collect(maps.Values(r.live)) {
-		x := run.restarts
+	for _, attempt := range slices.Collect(maps.Values(r.live)) {
+		x := attempt.restarts
 		if !x.isWaiting() {
 			continue
 		}
 		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
-		switch stopAfter := time.Duration(run.task.Spec.StopOnRobotAfter); {
-		case run.stopReason != "":
-			r.finishRun(p, run, x.interruptWait(run.stopReason))
+		switch stopAfter := time.Duration(attempt.task.Spec.StopOnRobotAfter); {
+		case attempt.stopReason != "":
+			r.finishAttempt(p, attempt, x.interruptWait(attempt.stopReason))
 		case isBarred:
-			r.finishRun(p, run, instead)
+			r.finishAttempt(p, attempt, instead)
 		case x.last.endsWithContact && r.hasContact():
-			r.finishRun(p, run, x.last.status)
+			r.finishAttempt(p, attempt, x.last.status)
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
-			r.finishRun(p, run, x.interruptWait(wire.ReasonSelfStopped))
+			r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonSelfStopped))
 		case now.Before(x.last.next):
 		default:
-			r.planRun(p, run)
+			r.planRun(p, attempt)
 		}
 	}
 }
 
 // planRun journals and starts the next run of an attempt.
-func (r *Runner) planRun(p *plan, run *run) {
-	x := run.restarts
+func (r *Runner) planRun(p *plan, attempt *attempt) {
+	x := attempt.restarts
 	record := journal.Record{
-		Kind: journal.Run, UID: run.task.Metadata.UID, Attempt: run.attempt, At: r.now().UTC(), BootID: proc.BootID(), Run: x.run + 1,
+		Kind: journal.Run, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: proc.BootID(), Run: x.run + 1,
 	}
-	if x.attributes != run.attributes {
-		record.Attributes, x.attributes = run.attributes, run.attributes
+	if x.attributes != attempt.attributes {
+		record.Attributes, x.attributes = attempt.attributes, attempt.attributes
 	}
-	run.startedAt = time.Time{}
-	p.records, p.starts = append(p.records, record), append(p.starts, run)
+	attempt.startedAt = time.Time{}
+	p.records, p.starts = append(p.records, record), append(p.starts, attempt)
 }
 
 // hasArtifacts reports whether an earlier run of the attempt has downloaded the artifacts: its process was
 // started, and the directory of the task was not cleared since.
-func (run *run) hasArtifacts() bool {
-	if run.restarts == nil {
+func (attempt *attempt) hasArtifacts() bool {
+	if attempt.restarts == nil {
 		return false
 	}
-	for _, one := range slices.Backward(run.restarts.ended) {
+	for _, one := range slices.Backward(attempt.restarts.ended) {
 		if one.Reason == wire.ReasonDiskQuotaExceeded {
 			return false
 		}
@@ -240,8 +240,8 @@ func (run *run) hasArtifacts() bool {
 
 // keepsWorkDir reports whether the next run keeps the directory of the task. After the quota was exceeded it
 // does not, because the run would be stopped again at once.
-func (run *run) keepsWorkDir() bool {
-	x := run.restarts
+func (attempt *attempt) keepsWorkDir() bool {
+	x := attempt.restarts
 	return x != nil && x.last != nil && x.last.status.Reason != wire.ReasonDiskQuotaExceeded
 }
 
@@ -249,8 +249,8 @@ func (run *run) keepsWorkDir() bool {
 func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 	now := r.bootTime()
 	wait = maxRestartSleep
-	for _, run := range r.live {
-		x := run.restarts
+	for _, attempt := range r.live {
+		x := attempt.restarts
 		if x.isWaiting() {
 			wait, isNeeded = min(wait, x.last.next.Sub(now)), true
 		}
@@ -263,7 +263,7 @@ func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 
 // setStartsNoRun sets whether the attempt in a task list may start further runs.
 func (r *Runner) setStartsNoRun(ref wire.TaskReference) {
-	if run := r.live[ref.UID]; run != nil && run.attempt == max(ref.Attempt, 1) && run.restarts != nil {
-		run.restarts.startsNone = ref.StartsNoRun
+	if attempt := r.live[ref.UID]; attempt != nil && attempt.number == max(ref.Attempt, 1) && attempt.restarts != nil {
+		attempt.restarts.startsNone = ref.StartsNoRun
 	}
 }

@@ -278,8 +278,8 @@ func TestRestart_DependsOnTheEnd(t *testing.T) {
 			x.dispatch(1)
 			x.begin()
 			x.end(test.exit)
-			if run := x.live["t1"]; test.restarts != run.isWaiting() || test.counts != (test.restarts && run.restarts.count.Restarts == 1) {
-				t.Fatalf("waiting %t, last report %+v; want a restart: %t, counted: %t", run.isWaiting(), x.lastReport(), test.restarts, test.counts)
+			if attempt := x.live["t1"]; test.restarts != attempt.isWaiting() || test.counts != (test.restarts && attempt.restarts.count.Restarts == 1) {
+				t.Fatalf("waiting %t, last report %+v; want a restart: %t, counted: %t", attempt.isWaiting(), x.lastReport(), test.restarts, test.counts)
 			}
 			x.pass(15 * time.Second)
 			if want := map[bool]int{false: 1, true: 2}[test.restarts]; len(x.shims.specs) != want {
@@ -289,7 +289,7 @@ func TestRestart_DependsOnTheEnd(t *testing.T) {
 	}
 }
 
-func (run *run) isWaiting() bool { return run != nil && run.restarts.isWaiting() }
+func (attempt *attempt) isWaiting() bool { return attempt != nil && attempt.restarts.isWaiting() }
 
 func TestRestart_OfATemplateWaitsForTheShortestDelay(t *testing.T) {
 	x := newRestartTest(t, restarting(1, time.Minute))
@@ -352,7 +352,7 @@ func TestRestart_IsPreventedWhileTheTaskWaits(t *testing.T) {
 		}, wire.ReasonStopped},
 		"by a list that lacks it": {func(x *restartTest) { x.round(list()) }, wire.ReasonStopped},
 		"by a stop of the agent": {func(x *restartTest) {
-			x.stopAllRuns(time.Second)
+			x.stopAllAttempts(time.Second)
 			x.round()
 			select {
 			case <-x.Idle():
@@ -390,8 +390,8 @@ func TestRestart_NewerAttemptReplacesTheWait(t *testing.T) {
 		t.Errorf("ends %+v, want attempt 1 superseded", ends)
 	}
 	x.requireStarts("the newer attempt", 2)
-	if run := x.live["t1"]; run.attempt != 2 || run.number() != 1 {
-		t.Errorf("attempt %d in run %d is live, want 2 in its first", run.attempt, run.number())
+	if attempt := x.live["t1"]; attempt.number != 2 || attempt.runNumber() != 1 {
+		t.Errorf("attempt %d in run %d is live, want 2 in its first", attempt.number, attempt.runNumber())
 	}
 }
 
@@ -436,7 +436,7 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 			for _, m := range test.messages {
 				x.round(m)
 			}
-			if len(x.live) != 1 || x.live["t1"].attempt != 1 {
+			if len(x.live) != 1 || x.live["t1"].number != 1 {
 				t.Fatalf("the running attempt has ended: %+v", x.lastReport())
 			}
 			x.pass(2 * time.Second) // no report must wait for the pause between reports
@@ -444,8 +444,8 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 			if waits := slices.ContainsFunc(x.reports.all, func(s wire.Status) bool { return s.NextRunAt != nil }); waits != test.restarts {
 				t.Errorf("a wait was reported: %t, want %t", waits, test.restarts)
 			}
-			if run := x.live["t1"]; run.isWaiting() != test.restarts {
-				t.Errorf("waiting %t, want %t", run.isWaiting(), test.restarts)
+			if attempt := x.live["t1"]; attempt.isWaiting() != test.restarts {
+				t.Errorf("waiting %t, want %t", attempt.isWaiting(), test.restarts)
 			}
 			e, _ := x.journal.Get("t1", 1)
 			if e.AwaitsRun() != test.restarts || !test.restarts && e.Status.Reason != cmp.Or(test.reason, wire.ReasonExited) {
@@ -543,7 +543,7 @@ func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
 		"with a pause before the end":   {pause, fail},
 		"with a pause after the end":    {fail, pause},
 		"with the next agent":           {fail, (*restartTest).restartAgent},
-		"with a stop of the agent":      {fail, func(x *restartTest) { x.stopAllRuns(time.Second); x.round() }},
+		"with a stop of the agent":      {fail, func(x *restartTest) { x.stopAllAttempts(time.Second); x.round() }},
 		"at the self-stop deadline":     {fail, func(x *restartTest) { x.contact.silence = 24 * time.Hour; x.round() }},
 		"with the end of another agent": {func(x *restartTest) { x.left = shim.State{MayHaveStarted: true, Exit: &shim.Exit{Code: 4}} }, (*restartTest).restartAgent},
 	} {
@@ -616,10 +616,10 @@ func TestRestart_ReportsAtMostOnceASecond(t *testing.T) {
 	x := newRestartTest(t, restarting(50, time.Second))
 	x.dispatch(1)
 	for range 300 {
-		switch run := x.live["t1"]; {
-		case run.shim != nil && run.startedAt.IsZero():
+		switch attempt := x.live["t1"]; {
+		case attempt.shim != nil && attempt.startedAt.IsZero():
 			x.begin()
-		case run.shim != nil:
+		case attempt.shim != nil:
 			x.end(shim.Exit{Code: 1})
 		}
 		if wait, isNeeded := x.untilRestart(); isNeeded && wait > time.Second {
@@ -873,8 +873,8 @@ func TestRestart_NextAgentStartsARunThatWasAboutToStart(t *testing.T) {
 	}
 	x.round()
 	x.requireStarts("the second run", 1)
-	if got := x.shims.specs[0].Dir; got != x.dirs.RunDir("t1", 1, 2) || x.live["t1"].number() != 2 {
-		t.Errorf("run %d starts in %s", x.live["t1"].number(), got)
+	if got := x.shims.specs[0].Dir; got != x.dirs.RunDir("t1", 1, 2) || x.live["t1"].runNumber() != 2 {
+		t.Errorf("run %d starts in %s", x.live["t1"].runNumber(), got)
 	}
 }
 

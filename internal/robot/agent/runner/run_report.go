@@ -14,10 +14,10 @@ import (
 const reportPause = time.Second
 
 // reportWait reports that an attempt waits for its next run.
-func (r *Runner) reportWait(p *plan, run *run) {
-	x := run.restarts
+func (r *Runner) reportWait(p *plan, attempt *attempt) {
+	x := attempt.restarts
 	next := r.wallTime(x.last.next)
-	r.reportRun(p, run, wire.Status{
+	r.reportRun(p, attempt, wire.Status{
 		State: wire.ReportRunning, Reason: wire.ReasonRestarting, Event: wire.ReasonRestarting, NextRunAt: &next,
 		Message: fmt.Sprintf("Restarting at %s UTC (run %d): %s", next.Format(time.TimeOnly), x.run+1, describeRunEnd(x.last.status)),
 	})
@@ -42,8 +42,8 @@ func secretsLostStatus(end wire.Status) wire.Status {
 }
 
 // logLine returns the line of the agent in the log before the output of a run. It is empty for the first.
-func (r *Runner) logLine(run *run) string {
-	x := run.restarts
+func (r *Runner) logLine(attempt *attempt) string {
+	x := attempt.restarts
 	if x == nil || x.last == nil {
 		return ""
 	}
@@ -52,9 +52,9 @@ func (r *Runner) logLine(run *run) string {
 }
 
 // reportRun reports about the run of an attempt, at most once in reportPause. The last report counts.
-func (r *Runner) reportRun(p *plan, run *run, s wire.Status) {
-	s = r.buildReport(run, s)
-	if x := run.restarts; x != nil {
+func (r *Runner) reportRun(p *plan, attempt *attempt, s wire.Status) {
+	s = r.buildReport(attempt, s)
+	if x := attempt.restarts; x != nil {
 		now := r.bootTime()
 		if x.isHeld = !x.reportedAt.IsZero() && now.Before(x.reportedAt.Add(reportPause)); x.isHeld {
 			return
@@ -67,17 +67,17 @@ func (r *Runner) reportRun(p *plan, run *run, s wire.Status) {
 // sendHeldReports sends the last reports about runs that have waited long enough.
 func (r *Runner) sendHeldReports(p *plan) {
 	now := r.bootTime()
-	for _, run := range r.live {
-		if x := run.restarts; x != nil && x.isHeld && !now.Before(x.reportedAt.Add(reportPause)) {
+	for _, attempt := range r.live {
+		if x := attempt.restarts; x != nil && x.isHeld && !now.Before(x.reportedAt.Add(reportPause)) {
 			x.isHeld, x.reportedAt = false, now
-			p.reports = append(p.reports, run.lastReport)
+			p.reports = append(p.reports, attempt.lastReport)
 		}
 	}
 }
 
 // addRuns adds the runs of an attempt to a report about it.
-func (run *run) addRuns(s *wire.Status) {
-	x := run.restarts
+func (attempt *attempt) addRuns(s *wire.Status) {
+	x := attempt.restarts
 	s.Run, s.Runs = 0, nil
 	if x == nil || s.State == wire.ReportPending {
 		return
@@ -87,7 +87,7 @@ func (run *run) addRuns(s *wire.Status) {
 	}
 	all := slices.Clone(x.ended)
 	if n := len(all); n == 0 || all[n-1].Run < x.run {
-		all = append(all, wire.Run{Run: x.run, StartedAt: optionalTime(run.startedAt)})
+		all = append(all, wire.Run{Run: x.run, StartedAt: optionalTime(attempt.startedAt)})
 	}
 	s.Runs = lastRuns(all)
 }

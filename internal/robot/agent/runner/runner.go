@@ -157,18 +157,18 @@ type Runner struct {
 	stopRequests chan time.Duration
 	idle         chan struct{} // closed once all runs were stopped on request
 
-	live          map[string]*run // by the task's UID
-	byShim        map[*supervisor.Shim]*run
+	live          map[string]*attempt // by the task's UID
+	byShim        map[*supervisor.Shim]*attempt
 	newestList    robotEpoch
 	published     []wire.Journal // the answer to the last request for the journal
 	stopping      bool
 	sharedSweptAt time.Time
 }
 
-// run is an attempt from its acceptance to its end, with one run of its process after another.
-type run struct {
+// attempt is a live attempt, from its acceptance to its end, with one run of its process after another.
+type attempt struct {
 	task         wire.Task
-	attempt      int32
+	number       int32
 	attributes   *wire.RobotAttributes // nil: the task uses none
 	secrets      wire.Secrets          // until no further run needs them; never in the journal
 	dispatchedAt robotEpoch
@@ -213,7 +213,7 @@ type attemptKey struct {
 type plan struct {
 	records []journal.Record
 	reports []wire.Status
-	starts  []*run
+	starts  []*attempt
 }
 
 func (p *plan) isEmpty() bool { return len(p.records)+len(p.reports)+len(p.starts) == 0 }
@@ -243,7 +243,7 @@ func New(c Config) *Runner {
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
-		live: map[string]*run{}, byShim: map[*supervisor.Shim]*run{},
+		live: map[string]*attempt{}, byShim: map[*supervisor.Shim]*attempt{},
 	}
 }
 
@@ -278,7 +278,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		case m := <-r.inbox:
 			messages = r.gatherMessages(m)
 		case grace := <-r.stopRequests:
-			r.stopAllRuns(grace)
+			r.stopAllAttempts(grace)
 		case <-r.shims.Events():
 		}
 		if err := r.runRound(ctx, messages); err != nil {
@@ -299,9 +299,9 @@ func (r *Runner) StopRequests() chan<- time.Duration { return r.stopRequests }
 // Idle returns a channel that is closed once all tasks were stopped on request.
 func (r *Runner) Idle() <-chan struct{} { return r.idle }
 
-// CountRuns returns the number of runs and of their shims. It must not be called while Run
+// CountAttempts returns the number of live attempts and of their shims. It must not be called while Run
 // runs.
-func (r *Runner) CountRuns() int { return len(r.live) + len(r.byShim) }
+func (r *Runner) CountAttempts() int { return len(r.live) + len(r.byShim) }
 
 // runRound handles messages and the events of shims. Messages come first: a run that has
 // just ended must still be live for them, because the journal does not know its end yet.
@@ -346,8 +346,8 @@ func (r *Runner) executePlan(ctx context.Context, p *plan) error {
 			r.reports.Put(s)
 		}
 		follow := &plan{}
-		for _, run := range p.starts {
-			r.startRun(follow, run)
+		for _, attempt := range p.starts {
+			r.startRun(follow, attempt)
 		}
 		p = follow
 	}
