@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,13 +226,20 @@ func (s *system) awaitRuns(starts string, n int) {
 func (s *system) killRun(starts string, n int) {
 	s.t.Helper()
 	s.awaitRuns(starts, n)
-	var attempt, pid int
-	if _, err := fmt.Sscan(linesOf(starts)[n-1], &attempt, &pid); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(s.processOfRun(starts, n), syscall.SIGKILL); err != nil {
 		s.t.Fatalf("kill run %d: %v", n, err)
 	}
+}
+
+// processOfRun returns the process ID of the n-th run that has started.
+func (s *system) processOfRun(starts string, n int) int {
+	s.t.Helper()
+	_, pid, _ := strings.Cut(linesOf(starts)[n-1], " ")
+	process, err := strconv.Atoi(pid)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return process
 }
 
 // awaitRestart blocks until a task waits for the run after this one.
