@@ -261,10 +261,13 @@ func rejectsArrays(s *space) {
 		change func(*v1alpha1.JobSpec)
 		want   string
 	}{
-		"a service":   {func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeService }, "spec.taskGroups[].array of g: each index must end"},
-		"a count":     {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Count = new(int32(2)) }), "count: the array defines the number of tasks; omit count"},
-		"two tasks":   {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks = group("g", 1, "t", "u").Tasks }), "array: an array runs one task"},
-		"a gang":      {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Gang = true }), "omit gang and ephemeralDisk"},
+		"a service": {func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeService }, "spec.taskGroups[].array of g: each index must end"},
+		"a count":   {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Count = new(int32(2)) }), "count: the array defines the number of tasks; omit count"},
+		"two tasks": {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks = group("g", 1, "t", "u").Tasks }), "array: an array runs one task"},
+		"a gang":    {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Gang = true }), "omit gang and ephemeralDisk"},
+		"a restart after a reboot": {inGroup(func(g *v1alpha1.TaskGroupDefinition) {
+			g.RestartPolicy = &v1alpha1.RestartPolicy{OnReboot: v1alpha1.OnRebootRestart}
+		}), "omit restartPolicy.onReboot"},
 		"a disk":      {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 1} }), "omit gang and ephemeralDisk"},
 		"a daemon":    {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks[0].Daemon = true }), "neither daemon nor secretEnv"},
 		"too large":   {inGroup(func(g *v1alpha1.TaskGroupDefinition) { g.Array.Size = 100_001 }), "spec.taskGroups[0].array.size"},

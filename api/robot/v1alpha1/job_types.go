@@ -144,6 +144,7 @@ type JobSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.count) || self.count == 1",message="count: the array defines the number of tasks; omit count"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || size(self.tasks) == 1 && (!has(self.initTasks) || size(self.initTasks) == 0)",message="array: an array runs one task, without init tasks; move other tasks to groups of their own, or use count instead of array"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || (!has(self.gang) || !self.gang) && !has(self.ephemeralDisk)",message="array: indexes neither start together nor share a directory; omit gang and ephemeralDisk, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.restartPolicy) || !has(self.restartPolicy.onReboot) || self.restartPolicy.onReboot == 'report'",message="array: the robot starts no index again after its restart, the manager does; omit restartPolicy.onReboot, or use count instead of array"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || self.tasks.all(t, !(has(t.daemon) && t.daemon) && (!has(t.secretEnv) || size(t.secretEnv) == 0))",message="array: the task of an array has neither daemon nor secretEnv; omit them, or use count instead of array"
 type TaskGroupDefinition struct {
 	// Name of the group, unique within its job.
@@ -222,6 +223,20 @@ type TaskGroupTemplate struct {
 	// Update defines how a changed definition is rolled out.
 	// +optional
 	Update *Update `json:"update,omitempty"`
+}
+
+// Stage returns the position of a task in the start order of its replica, or 0 if there are no init
+// tasks.
+func (g *TaskGroupTemplate) Stage(name string) int32 {
+	if len(g.InitTasks) == 0 {
+		return 0
+	}
+	for i := range g.InitTasks {
+		if g.InitTasks[i].Name == name {
+			return int32(i) + 1
+		}
+	}
+	return int32(len(g.InitTasks)) + 1
 }
 
 // TaskDefinitions returns the definitions of all tasks of a replica, init tasks first.

@@ -181,6 +181,10 @@ type AgentInfo struct {
 	// does.
 	// +optional
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
+	// RestartsOnReboot is true if the agent starts tasks again after a restart of the robot, as
+	// restartPolicy.onReboot defines. For others the manager decides.
+	// +optional
+	RestartsOnReboot bool `json:"restartsOnReboot,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

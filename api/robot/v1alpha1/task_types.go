@@ -92,6 +92,14 @@ type TaskSpec struct {
 	// +optional
 	ExtraResources *Resources `json:"extraResources,omitempty"`
 
+	// Stage is the position of the task in the start order of its replica. Init tasks have their
+	// position in initTasks, from 1, and the other tasks come after them. A robot that was restarted
+	// starts tasks of earlier stages first. If 0, the group has no init tasks. Set by the manager.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=17
+	Stage int32 `json:"stage,omitempty"`
+
 	// EvictAttempt is the number of an attempt to evict: while it is the current attempt, the
 	// robot stops the task, which then waits to be placed again. Any other number has no effect.
 	// +optional

@@ -43,6 +43,7 @@ type TaskGroupList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.count) || self.count == 1",message="count: the array defines the number of tasks; omit count"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || size(self.tasks) == 1 && (!has(self.initTasks) || size(self.initTasks) == 0)",message="array: an array runs one task, without init tasks; move other tasks to groups of their own, or use count instead of array"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || (!has(self.gang) || !self.gang) && !has(self.ephemeralDisk)",message="array: indexes neither start together nor share a directory; omit gang and ephemeralDisk, or use count instead of array"
+// +kubebuilder:validation:XValidation:rule="!has(self.array) || !has(self.restartPolicy) || !has(self.restartPolicy.onReboot) || self.restartPolicy.onReboot == 'report'",message="array: the robot starts no index again after its restart, the manager does; omit restartPolicy.onReboot, or use count instead of array"
 // +kubebuilder:validation:XValidation:rule="!has(self.array) || self.tasks.all(t, !(has(t.daemon) && t.daemon) && (!has(t.secretEnv) || size(t.secretEnv) == 0))",message="array: the task of an array has neither daemon nor secretEnv; omit them, or use count instead of array"
 type TaskGroupSpec struct {
 	// JobName is the name of the Job that the group belongs to, in the same namespace.

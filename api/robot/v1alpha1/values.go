@@ -242,6 +242,13 @@ const (
 	RestartDelay = "delay"
 )
 
+// The values of restartPolicy.onReboot: start the task again after a restart of its robot, or end its
+// attempt.
+const (
+	OnRebootRestart = "restart"
+	OnRebootReport  = "report"
+)
+
 // The growth of a reschedulePolicy's delay. Exponential is the default.
 const (
 	DelayConstant    = "constant"

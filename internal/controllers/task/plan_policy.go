@@ -24,7 +24,9 @@ func restartPolicy(t *v1alpha1.TaskSpec) restart.Policy {
 	if p == nil {
 		return restart.DefaultPolicy(t.Type)
 	}
-	return restart.NewPolicy(p.Attempts, p.Interval.Value(), p.Delay.Value(), p.Mode)
+	return restart.NewPolicy(t.Type, restart.Fields{
+		Attempts: p.Attempts, Interval: p.Interval.Value(), Delay: p.Delay.Value(), Mode: p.Mode, OnReboot: p.OnReboot,
+	})
 }
 
 // reschedulePolicy returns how the task is moved to other robots. If nil, only softFailLimit

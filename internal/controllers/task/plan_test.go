@@ -464,6 +464,8 @@ func TestPlan(t *testing.T) {
 			in: newInput(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
 		{name: "after a crash between the two writes the second one is repeated",
 			in: newInput(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonInterrupted},
+		{name: "an attempt that ended with a boot of its robot is interrupted and unbound",
+			in: newInput(exited, reason(wire.ReasonRobotRebooted)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
 		{name: "an interrupted task keeps the robot that a user chose",
 			in: newInput(exited, byHand, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonInterrupted},
 

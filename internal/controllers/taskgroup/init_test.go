@@ -35,6 +35,24 @@ func TestTaskBuilder_TaskTypes(t *testing.T) {
 	}
 }
 
+func TestTaskBuilder_Stages(t *testing.T) {
+	w := newInput(1, withInit)
+	for name, want := range map[string]int32{"fetch": 1, "side": 2, "run": 3, "log": 3} {
+		if got := w.Group.Spec.Stage(name); got != want {
+			t.Errorf("%s has stage %d, want %d", name, got, want)
+		}
+	}
+	for _, def := range w.Group.Spec.TaskDefinitions() {
+		if got := w.newTaskBuilder().buildTask("x", 0, def, placement.Robot{}).Spec.Stage; got != w.Group.Spec.Stage(def.Name) {
+			t.Errorf("the task of %s has stage %d", def.Name, got)
+		}
+	}
+	w.Group.Spec.InitTasks = nil
+	if got := w.Group.Spec.Stage("run"); got != 0 {
+		t.Errorf("without init tasks the stage is %d", got)
+	}
+}
+
 func TestPlan_CountsInitTasks(t *testing.T) {
 	got := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit))
 	if len(got.Reserve) != 3 || len(got.Reserve[0].Tasks) != 4 || got.Reserve[0].Tasks[0].Name != "fetch" {

@@ -222,6 +222,7 @@ func (m taskBuilder) applyDefinition(t *v1alpha1.Task, def *v1alpha1.TaskDefinit
 	t.Labels[v1alpha1.LabelRevision] = m.revisions[def.Name]
 	t.Spec.TaskDefinition = *def.DeepCopy()
 	t.Spec.ExtraResources = m.heldResources[def.Name].DeepCopy()
+	t.Spec.Stage = m.group.Spec.Stage(def.Name)
 	t.Spec.RestartPolicy = m.group.Spec.RestartPolicy.DeepCopy()
 	t.Spec.EphemeralDisk = m.group.Spec.EphemeralDisk.DeepCopy()
 	t.Spec.Meta = maps.Clone(m.meta)

@@ -38,6 +38,8 @@ func (c *checker) checkGroup(jobType string, g *v1alpha1.TaskGroupTemplate) {
 	c.refuse(len(g.Tasks) != 1, "tasks: an array runs one task, and there are %d; move the others to groups of their own, or use count instead of array", len(g.Tasks))
 	c.refuse(len(g.InitTasks) > 0, "initTasks: an array has none; let its task do their work, or use count instead of array")
 	c.refuse(g.Gang, "gang: the indexes of an array do not start together; omit gang, or use count instead of array")
+	c.refuse(g.RestartPolicy != nil && g.RestartPolicy.OnReboot == v1alpha1.OnRebootRestart,
+		"restartPolicy.onReboot: the robot starts no index again after its restart, the manager does; omit onReboot, or use count instead of array")
 	c.refuse(g.EphemeralDisk != nil, "ephemeralDisk: the indexes of an array share no directory; omit it, or use count instead of array")
 	for i := range g.Tasks {
 		t := &g.Tasks[i]

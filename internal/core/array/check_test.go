@@ -27,6 +27,9 @@ func TestCheck(t *testing.T) {
 		{name: "two tasks", want: "tasks: an array runs one task, and there are 2", change: func(g *v1alpha1.TaskGroupTemplate) { g.Tasks = append(g.Tasks, task) }},
 		{name: "init tasks", want: "initTasks: an array has none", change: func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks = append(g.InitTasks, task) }},
 		{name: "a gang", want: "gang: the indexes of an array do not start together", change: func(g *v1alpha1.TaskGroupTemplate) { g.Gang = true }},
+		{name: "a restart after a reboot", want: "restartPolicy.onReboot: the robot starts no index again", change: func(g *v1alpha1.TaskGroupTemplate) {
+			g.RestartPolicy = &v1alpha1.RestartPolicy{OnReboot: v1alpha1.OnRebootRestart}
+		}},
 		{name: "a shared directory", want: "ephemeralDisk: the indexes of an array share no directory", change: func(g *v1alpha1.TaskGroupTemplate) { g.EphemeralDisk = &v1alpha1.EphemeralDisk{} }},
 		{name: "a daemon", want: "tasks[t].daemon: the indexes of an array must end", change: func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].Daemon = true }},
 		{name: "a secret", want: "tasks[t].secretEnv: an array has none", change: func(g *v1alpha1.TaskGroupTemplate) {

@@ -14,11 +14,11 @@ const (
 func DefaultPolicy(taskType string) Policy {
 	switch taskType {
 	case typeService:
-		return Policy{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second}
+		return NewPolicy(taskType, Fields{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second})
 	case typeSystem, typeSysbatch:
-		return Policy{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second, WaitsForInterval: true}
+		return NewPolicy(taskType, Fields{Attempts: 2, Interval: 30 * time.Minute, Delay: 15 * time.Second, Mode: modeDelay})
 	}
-	return Policy{}
+	return NewPolicy(taskType, Fields{})
 }
 
 // IsKeptRunning reports whether a task of this type starts again also after it has ended without

@@ -24,14 +24,27 @@ type Policy struct {
 	// WaitsForInterval is mode delay: when Attempts are used up, the task waits for the next interval.
 	// Without an Interval it never runs out of restarts. If false, no restart follows (mode fail).
 	WaitsForInterval bool
+	// OnReboot is what follows when the robot was restarted.
+	OnReboot OnReboot
 }
 
 // modeDelay is the mode of a restartPolicy that waits for the next interval.
 const modeDelay = "delay"
 
-// NewPolicy returns the policy with these fields of a restartPolicy.
-func NewPolicy(attempts int32, interval, delay time.Duration, mode string) Policy {
-	return Policy{Attempts: attempts, Interval: interval, Delay: delay, WaitsForInterval: mode == modeDelay}
+// Fields are those of a restartPolicy, as in the API.
+type Fields struct {
+	Attempts        int32
+	Interval, Delay time.Duration
+	Mode            string // delay; else fail
+	OnReboot        string // restart or report; else the default of the type
+}
+
+// NewPolicy returns the policy of a task of this type with these fields.
+func NewPolicy(taskType string, f Fields) Policy {
+	return Policy{
+		Attempts: f.Attempts, Interval: f.Interval, Delay: f.Delay, WaitsForInterval: f.Mode == modeDelay,
+		OnReboot: newOnReboot(taskType, f.OnReboot),
+	}
 }
 
 // Count counts the restarts of the current interval. The zero value counts none.

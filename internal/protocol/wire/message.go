@@ -27,6 +27,9 @@ type Register struct {
 	// RestartsTasks (v2) is set by agents that restart tasks by TaskSpec.RestartPolicy, and number the
 	// runs of an attempt. For others the manager restarts tasks.
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
+	// RestartsOnReboot (v2) is set by agents that apply RestartPolicy.OnReboot. Others end all attempts
+	// with the boot of their robot.
+	RestartsOnReboot bool `json:"restartsOnReboot,omitempty"`
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
@@ -288,9 +291,11 @@ const (
 	// ReasonAgentStopped: the agent was stopped and ended the task, or the robot shut down: the task was
 	// ended by SIGTERM, or exited with 143, up to 2 s before its shim got SIGTERM. Without fault.
 	ReasonAgentStopped = "AgentStopped"
-	// ReasonAgentRestarted: the robot went down, or the shim was killed, before the end of the task was
-	// recorded, so its end is unknown. Without fault.
+	// ReasonAgentRestarted: the shim was killed, or the robot has lost its journal, before the end of the
+	// task was recorded, so its end is unknown. Without fault.
 	ReasonAgentRestarted = "AgentRestarted"
+	// ReasonRobotRebooted: the robot was restarted while the task ran or was to start. Without fault.
+	ReasonRobotRebooted = "RobotRebooted"
 	// ReasonSuperseded: a newer attempt of the same task replaced it. Without fault.
 	ReasonSuperseded = "Superseded"
 	// ReasonSelfStopped: the robot stopped the task itself at its self-stop deadline. Without
@@ -310,7 +315,7 @@ const (
 // failure of the task, so that the task waits for a robot again.
 func IsWithoutFault(reason string) bool {
 	switch reason {
-	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPaused, ReasonPolicyViolation, ReasonPolicyUnusable:
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonRobotRebooted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPaused, ReasonPolicyViolation, ReasonPolicyUnusable:
 		return true
 	}
 	return false

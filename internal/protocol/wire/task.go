@@ -72,6 +72,8 @@ type TaskSpec struct {
 	StopOnRobotAfter Duration `json:"stopOnRobotAfter,omitzero"`
 	// EphemeralDisk that the tasks of a replica share. If nil, none.
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
+	// Stage is the position of the task in the start order of its replica, from 1. If 0, it has none.
+	Stage int32 `json:"stage,omitempty"`
 	// Array is what the task runs of an array. Nil for other tasks.
 	Array *TaskArray `json:"array,omitempty"`
 }
@@ -87,6 +89,9 @@ type RestartPolicy struct {
 	// Mode is what follows when Attempts are used up: fail ends the attempt, delay waits for the next
 	// interval. If empty, fail.
 	Mode string `json:"mode,omitempty"`
+	// OnReboot is what follows when the robot was restarted: restart or report. If empty, the default of
+	// the type.
+	OnReboot string `json:"onReboot,omitempty"`
 }
 
 // SecretKey selects the value of a variable.

@@ -84,7 +84,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 	if !w.registered.IsZero() {
 		next.Agent = &robotv1.AgentInfo{
 			Protocol: w.protocol, Version: w.version, Address: w.address,
-			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
+			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks, RestartsOnReboot: w.restartsOnReboot,
 		}
 		next.Policy = policyStatus(w.policy)
 	} else if next.Agent == nil && w.protocol != "" {

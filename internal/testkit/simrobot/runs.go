@@ -23,7 +23,7 @@ type runs struct {
 func newRuns(s wire.TaskSpec) *runs {
 	x := &runs{policy: restart.DefaultPolicy(s.Type), isKept: restart.IsKeptRunning(s.Type)}
 	if p := s.RestartPolicy; p != nil {
-		x.policy = restart.NewPolicy(p.Attempts, time.Duration(p.Interval), time.Duration(p.Delay), p.Mode)
+		x.policy = restart.NewPolicy(s.Type, restart.Fields{Attempts: p.Attempts, Interval: time.Duration(p.Interval), Delay: time.Duration(p.Delay), Mode: p.Mode, OnReboot: p.OnReboot})
 	}
 	return x
 }

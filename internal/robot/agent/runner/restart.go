@@ -62,7 +62,10 @@ func restartPolicy(s wire.TaskSpec) restart.Policy {
 	if p == nil {
 		return restart.DefaultPolicy(s.Type)
 	}
-	return restart.NewPolicy(p.Attempts, min(time.Duration(p.Interval), maxRestartTime), min(time.Duration(p.Delay), maxRestartTime), p.Mode)
+	return restart.NewPolicy(s.Type, restart.Fields{
+		Attempts: p.Attempts, Interval: min(time.Duration(p.Interval), maxRestartTime), Delay: min(time.Duration(p.Delay), maxRestartTime),
+		Mode: p.Mode, OnReboot: p.OnReboot,
+	})
 }
 
 // isWaiting reports whether a run has ended and the next one has not been started.
