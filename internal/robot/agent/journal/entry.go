@@ -28,6 +28,8 @@ type Entry struct {
 	Attributes *wire.RobotAttributes // of the robot, for the next run; nil: the task uses none
 	// LastEnd is the end of the last run after which another one follows. If nil, there is none.
 	LastEnd *RunEnd
+	// NoRunReason is why the attempt starts no further run. If empty, it may.
+	NoRunReason string
 }
 
 // RunEnd is how a run ended, and the restart that follows.
@@ -83,9 +85,11 @@ func (x index) applyRecord(r Record) {
 		if r.Status != nil && r.Restart != nil {
 			e.LastEnd, e.Process = &RunEnd{At: r.At, BootID: r.BootID, Status: *r.Status, Restart: *r.Restart}, nil
 		}
+	case NoRun:
+		e.NoRunReason = r.Reason
 	case Ended:
 		e.Status, e.Task, e.Process, e.Dispatched, e.Adoptions = r.Status, nil, nil, nil, 0
-		e.LastEnd, e.Attributes = nil, nil
+		e.LastEnd, e.Attributes, e.NoRunReason = nil, nil, ""
 	case Acked:
 		e.AckedAt = r.At
 	}
@@ -173,6 +177,9 @@ func (e Entry) toRecords() []Record {
 	}
 	if e.Process != nil {
 		add(Record{Kind: Started, Process: e.Process})
+	}
+	if e.NoRunReason != "" {
+		add(Record{Kind: NoRun, Reason: e.NoRunReason})
 	}
 	if e.Status != nil {
 		add(Record{Kind: Ended, Status: e.Status})

@@ -26,6 +26,9 @@ const (
 	Started Kind = "started"
 	// RunEnded: a run has ended, and another one follows.
 	RunEnded Kind = "run-ended"
+	// NoRun: the attempt starts no further run, because the server asked to stop or pause it or the agent
+	// stops. With an empty reason it may again.
+	NoRun Kind = "no-run"
 	// Adopted: a later agent has taken over the attempt.
 	Adopted Kind = "adopted"
 	// Ended: the attempt has ended. It is the only record of a rejected attempt.
@@ -37,7 +40,7 @@ const (
 // mustSync reports whether a record must be on the disk before the agent acts on it.
 func (k Kind) mustSync() bool {
 	switch k {
-	case Accepted, Adopted, Run, RunEnded, Ended:
+	case Accepted, Adopted, Run, RunEnded, NoRun, Ended:
 		return true
 	case Dropped, Started, Acked: // without them something is done twice that does no harm
 	}
@@ -63,6 +66,7 @@ type Record struct {
 	// Attributes of the robot, of the first Run and after a change.
 	Attributes *wire.RobotAttributes `json:"attributes,omitempty"`
 	Restart    *Restart              `json:"restart,omitempty"` // of RunEnded
+	Reason     string                `json:"reason,omitempty"`  // of NoRun
 
 	n uint64 // NUMBER of the line
 }

@@ -24,6 +24,10 @@ func runEnded(uid string, run int64) Record {
 	}
 }
 
+func noRun(uid, reason string) Record {
+	return Record{Kind: NoRun, UID: uid, Attempt: 1, At: epoch, Reason: reason}
+}
+
 // A history is the records of one attempt and what is known after each of them.
 func TestJournal_KnowsTheRunsOfAnAttempt(t *testing.T) {
 	with := func(r Record, a wire.RobotAttributes) Record {
@@ -37,6 +41,7 @@ func TestJournal_KnowsTheRunsOfAnAttempt(t *testing.T) {
 		awaits    bool
 		process   bool
 		floor     string
+		noRun     string
 	}{
 		"by an agent without restarts":      {records: []Record{accepted("a", 1), started("a", 1)}, process: true},
 		"accepted":                          {records: []Record{accepted("a", 1), aboutToRun("a", 1)}, run: 1},
@@ -47,6 +52,9 @@ func TestJournal_KnowsTheRunsOfAnAttempt(t *testing.T) {
 		"after the second":                  {records: []Record{accepted("a", 1), aboutToRun("a", 1), runEnded("a", 1), aboutToRun("a", 2), runEnded("a", 2)}, run: 2, last: 2, awaits: true},
 		"with attributes of the robot":      {records: []Record{accepted("a", 1), with(aboutToRun("a", 1), floor), runEnded("a", 1), aboutToRun("a", 2)}, run: 2, last: 1, floor: "1"},
 		"a run that ended without its rest": {records: []Record{accepted("a", 1), aboutToRun("a", 1), {Kind: RunEnded, UID: "a", Attempt: 1}}, run: 1},
+		"paused":                            {records: []Record{accepted("a", 1), aboutToRun("a", 1), noRun("a", wire.ReasonPaused)}, run: 1, noRun: wire.ReasonPaused},
+		"resumed":                           {records: []Record{accepted("a", 1), aboutToRun("a", 1), noRun("a", wire.ReasonPaused), noRun("a", "")}, run: 1},
+		"paused and ended":                  {records: []Record{accepted("a", 1), aboutToRun("a", 1), noRun("a", wire.ReasonPaused), ended("a", 1)}, run: 1},
 		"ended":                             {records: []Record{accepted("a", 1), with(aboutToRun("a", 1), floor), runEnded("a", 1), aboutToRun("a", 2), ended("a", 1)}, run: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +71,8 @@ func TestJournal_KnowsTheRunsOfAnAttempt(t *testing.T) {
 			if e.Attributes != nil {
 				floor = e.Attributes.Labels["floor"]
 			}
-			if e.Run != test.run || last != test.last || e.AwaitsRun() != test.awaits || (e.Process != nil) != test.process || floor != test.floor {
-				t.Errorf("entry %+v, want run %d after %d, waiting %t, process %t, floor %q", e, test.run, test.last, test.awaits, test.process, test.floor)
+			if e.Run != test.run || last != test.last || e.AwaitsRun() != test.awaits || (e.Process != nil) != test.process || floor != test.floor || e.NoRunReason != test.noRun {
+				t.Errorf("entry %+v, want run %d after %d, waiting %t, process %t, floor %q, no run for %q", e, test.run, test.last, test.awaits, test.process, test.floor, test.noRun)
 			}
 			requireSameAfterCompaction(t, j, dir)
 		})
@@ -86,7 +94,7 @@ func requireSameAfterCompaction(t *testing.T, j *Journal, dir string) {
 
 func TestJournal_RunsAreOnTheDiskBeforeTheyStart(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
-	for i, r := range []Record{accepted("a", 1), aboutToRun("a", 1), runEnded("a", 1), aboutToRun("a", 2)} {
+	for i, r := range []Record{accepted("a", 1), aboutToRun("a", 1), runEnded("a", 1), aboutToRun("a", 2), noRun("a", wire.ReasonStopped)} {
 		if add(t, j, r); j.syncs != uint64(i+1) {
 			t.Errorf("%d syncs after %s, want %d", j.syncs, r.Kind, i+1)
 		}
@@ -95,7 +103,7 @@ func TestJournal_RunsAreOnTheDiskBeforeTheyStart(t *testing.T) {
 
 func TestOpen_AcceptsEveryPrefixOfRuns(t *testing.T) {
 	checkEveryPrefix(t, []Record{
-		accepted("a", 1), aboutToRun("a", 1), started("a", 1), runEnded("a", 1), aboutToRun("a", 2), started("a", 1), runEnded("a", 2), ended("a", 1),
+		accepted("a", 1), aboutToRun("a", 1), started("a", 1), runEnded("a", 1), aboutToRun("a", 2), started("a", 1), runEnded("a", 2), noRun("a", wire.ReasonStopped), ended("a", 1),
 	})
 }
 

@@ -109,6 +109,9 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	r.quotas.addRun(attempt, r.dirs)
 	if adopted != nil {
 		r.attachShim(attempt, adopted)
+		if attempt.stopReason != "" {
+			r.stopShim(attempt, attempt.stopReason, killTimeout(attempt.task.Spec))
+		}
 		if attempt.task.Spec.StopOnRobotAfter > 0 {
 			r.lastSeen.AddReader()
 		}
@@ -162,6 +165,7 @@ func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
 	attempt.array = newArrayRange(attempt.task.Spec.Array)
 	attempt.mayLeaveContainer = attempt.task.Spec.Driver == driverDocker
 	attempt.restarts, attempt.attributes = r.restoreRestarts(e, attempt.task.Spec), e.Attributes
+	attempt.restoreNoRun(e.NoRunReason)
 	if e.Dispatched != nil {
 		attempt.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}
@@ -211,6 +215,8 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 	switch {
 	case e.Task == nil: // its record is damaged
 		r.finishAttempt(p, attempt, unknownEndStatus())
+	case attempt.stopReason != "":
+		r.finishAttempt(p, attempt, x.interruptWait(attempt.stopReason))
 	case isBarred:
 		r.finishAttempt(p, attempt, instead)
 	default:

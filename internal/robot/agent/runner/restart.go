@@ -29,6 +29,8 @@ type restarts struct {
 	ended  []wire.Run // the last ones that have ended, oldest first
 	// startsNone is set if the server asks for no further run.
 	startsNone bool
+	// noRunReason is why no further run starts, as the journal has it. If empty, one may.
+	noRunReason string
 	// lacksSecrets is set if an agent before had the values of the task's secretEnv.
 	lacksSecrets bool
 	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot. How
@@ -183,6 +185,36 @@ func (x *restarts) interruptWait(reason string) wire.Status {
 		return x.last.status
 	}
 	return interruptedStatus(x.last.status, reason)
+}
+
+// journalNoRuns journals which attempts must start no further run, so that no later agent does it.
+func (r *Runner) journalNoRuns(p *plan) {
+	for uid, attempt := range r.live {
+		x, reason := attempt.restarts, attempt.stopReason
+		if x == nil {
+			continue
+		}
+		if reason == "" && x.startsNone {
+			reason = wire.ReasonPaused
+		}
+		if reason != x.noRunReason {
+			x.noRunReason = reason
+			p.records = append(p.records, journal.Record{Kind: journal.NoRun, UID: uid, Attempt: attempt.number, At: r.now().UTC(), Reason: reason})
+		}
+	}
+}
+
+// restoreNoRun restores what journalNoRuns has written.
+func (attempt *attempt) restoreNoRun(reason string) {
+	x := attempt.restarts
+	if x == nil {
+		return
+	}
+	if x.noRunReason = reason; reason == wire.ReasonPaused {
+		x.startsNone = true
+	} else {
+		attempt.stopReason = reason
+	}
 }
 
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.

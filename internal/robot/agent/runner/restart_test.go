@@ -32,11 +32,15 @@ type scriptedShims struct {
 	updates   []supervisor.Update
 	journaled []int64    // the run in the journal at each start
 	left      shim.State // of the exited shim that an agent finds
+	isAlive   bool       // the shim that an agent finds has not exited
 	adopted   []string   // the directories in which it looked
 }
 
 func (s *scriptedShims) Adopt(dir string) (*supervisor.Shim, shim.State, error) {
 	s.adopted = append(s.adopted, dir)
+	if s.isAlive {
+		return &supervisor.Shim{}, s.left, nil
+	}
 	return nil, s.left, nil
 }
 
@@ -93,6 +97,7 @@ type restartTest struct {
 	boot    time.Duration
 	task    wire.Task
 	left    shim.State // of the last shim, for the next agent
+	isAlive bool       // the last shim is alive when the next agent starts
 }
 
 func newRestartTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
@@ -107,7 +112,7 @@ func (x *restartTest) startAgent() {
 	j, err := journal.Open(x.dir, journal.Options{})
 	must(x.t, err)
 	x.t.Cleanup(func() { _ = j.Close() })
-	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left}, &recordedReports{now: func() time.Duration { return x.boot }}
+	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left, isAlive: x.isAlive}, &recordedReports{now: func() time.Duration { return x.boot }}
 	x.Runner = New(Config{
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
 		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, Log: slog.New(slog.DiscardHandler),

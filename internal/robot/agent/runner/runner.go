@@ -315,6 +315,7 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 			return err
 		}
 	}
+	r.journalNoRuns(p)
 	r.advanceWaits(p)
 	r.reportProgress(p)
 	r.sendHeldReports(p)
