@@ -375,8 +375,8 @@ func TestCrash_UnstartedAttemptIsDispatchedAgain(t *testing.T) {
 	if end := s.awaitEnd("t3", 1); end.Reason != wire.ReasonAgentRestarted {
 		t.Errorf("a task whose shim was killed ended as %+v, want AgentRestarted", end)
 	}
-	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonAgentRestarted {
-		t.Errorf("what may have run in another boot ended as %+v, want AgentRestarted", end)
+	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonRobotRebooted {
+		t.Errorf("what may have run in another boot ended as %+v, want RobotRebooted", end)
 	}
 	s.dispatch(shell("t1", "exit 0"), 1)
 	if end := s.awaitEnd("t1", 1); end.State != wire.ReportCompleted {

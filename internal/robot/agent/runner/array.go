@@ -176,7 +176,7 @@ func (a *arrayRange) describeEnd(s wire.Status) wire.Status {
 	switch {
 	case s.State == wire.ReportCompleted:
 		s.Message = fmt.Sprintf("Task completed: of %d indexes, %d have failed", a.indexes.Len(), failed.Len())
-	case s.Reason == wire.ReasonAgentRestarted && a.running != nil:
+	case (s.Reason == wire.ReasonAgentRestarted || s.Reason == wire.ReasonRobotRebooted) && a.running != nil:
 		s.Message = fmt.Sprintf("%s; index %d was running, %s", s.Message, *a.running, counts)
 	default:
 		s.Message += "; " + counts
@@ -186,8 +186,11 @@ func (a *arrayRange) describeEnd(s wire.Status) wire.Status {
 
 // abandonedStatus returns the report about a run whose shim was killed. The indexes of a range that have
 // ended never run again, so it has their outputs.
-func (r *Runner) abandonedStatus(attempt *attempt) wire.Status {
-	s := unknownEndStatus()
+func (r *Runner) abandonedStatus(a abandonedAttempt) wire.Status {
+	attempt, s := a.attempt, unknownEndStatus()
+	if a.isRebooted {
+		s = rebootedStatus(s)
+	}
 	if attempt.array == nil || len(attempt.task.Spec.Outputs) == 0 {
 		return s
 	}

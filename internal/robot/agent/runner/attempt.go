@@ -10,7 +10,6 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 	"k8s4r.io/k8s4r/internal/robot/driver"
-	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
@@ -139,7 +138,7 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 	attempt.shim = nil
 	s, known := endStatus(n.State, n.ShimFailed)
 	if !known {
-		return r.endAbandonedAttempts(p, []abandonedAttempt{{attempt, n.Started}})
+		return r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt, started: n.Started}})
 	}
 	if n.Exit != nil && n.Exit.Killed && attempt.task.Spec.Driver == driverDocker {
 		attempt.mayLeaveContainer = true
@@ -151,13 +150,16 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 // recordStart journals and reports that a task runs.
 func (r *Runner) recordStart(p *plan, attempt *attempt, s shim.Started) {
 	attempt.startedAt = s.At.UTC()
+	if attempt.restarts != nil {
+		attempt.restarts.isRebooted = false
+	}
 	if attempt.array != nil {
 		r.delayProgress(attempt.array)
 	}
 	r.log.Info("task started", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number, "run", attempt.runNumber(), "pid", s.PID)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Started, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: attempt.startedAt,
-		Process: &journal.Process{PID: s.PID, StartTicks: s.StartTicks, BootID: proc.BootID()},
+		Process: &journal.Process{PID: s.PID, StartTicks: s.StartTicks, BootID: r.bootID},
 	})
 	message := "Task started"
 	if attempt.runNumber() > 1 {
@@ -185,6 +187,8 @@ func endStatus(s shim.State, shimFailed bool) (end wire.Status, known bool) {
 type abandonedAttempt struct {
 	attempt *attempt
 	started *shim.Started // the task's process; nil: the shim has not written it
+	// isRebooted is set if the run began in an earlier boot, so no process is left of it.
+	isRebooted bool
 }
 
 // endAbandonedAttempts kills the processes that killed shims have left, and then ends their
@@ -207,8 +211,8 @@ func (r *Runner) endAbandonedAttempts(p *plan, all []abandonedAttempt) error {
 		return fmt.Errorf("kill the leftover processes of killed shims: %w", err)
 	}
 	for _, a := range all {
-		r.log.Warn("the shim of a task was killed", "uid", a.attempt.task.Metadata.UID, "attempt", a.attempt.number)
-		r.endRun(p, a.attempt, r.abandonedStatus(a.attempt))
+		r.log.Warn("a task has ended without a known end", "uid", a.attempt.task.Metadata.UID, "attempt", a.attempt.number, "robotRebooted", a.isRebooted)
+		r.endRun(p, a.attempt, r.abandonedStatus(a))
 	}
 	if killed > 0 {
 		r.log.Warn("leftover processes of killed shims were killed", "processes", killed)

@@ -13,7 +13,6 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/driver"
-	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 // handleDispatch starts or stops an attempt.
@@ -139,7 +138,7 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 	r.live[d.Task.Metadata.UID] = attempt
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
-		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: proc.BootID(),
+		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: r.bootID,
 	})
 	p.reports = append(p.reports, r.acceptedReport(attempt))
 	if attempt.restarts != nil {

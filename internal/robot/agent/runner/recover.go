@@ -12,7 +12,6 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
-	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
@@ -98,7 +97,7 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	if err != nil {
 		return nil, err
 	}
-	isNotStarted := adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID()
+	isNotStarted := adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == r.bootID
 	if isNotStarted && canTakeBackStart(e) {
 		r.takeBackStart(p, e)
 		return nil, nil
@@ -124,8 +123,13 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	// The last writes of the shim may be lost after a power failure, so the task may have
 	// run even if its state does not have it.
 	s, known := endStatus(state, false)
-	if !known {
-		return &abandonedAttempt{attempt, state.Started}, nil
+	switch isRebooted := r.hasRebootedSince(e.BootID); {
+	case !known && isRebooted:
+		return &abandonedAttempt{attempt: attempt, isRebooted: true}, nil
+	case !known:
+		return &abandonedAttempt{attempt: attempt, started: state.Started}, nil
+	case isRebooted && s.Reason == wire.ReasonAgentStopped:
+		s = rebootedStatus(s) // the robot has stopped the task to go down
 	}
 	r.endRun(p, attempt, s)
 	return nil, nil
@@ -183,7 +187,8 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 		return nil
 	}
 	x.run, x.attributes, x.lacksSecrets = e.Run, e.Attributes, len(s.SecretEnv) > 0
-	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != proc.BootID()
+	x.isRebooted = r.hasRebootedSince(e.LastBootID()) || e.AwaitsRun() && e.LastEnd.Status.Reason == wire.ReasonRobotRebooted
+	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID
 	if end := e.LastEnd; end != nil {
 		at := r.bootTime().Add(-r.timeSince(end))
 		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}
@@ -196,7 +201,7 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 // timeSince returns the time since the end of a run. After a reboot only the clock has it, which may have
 // been set back: then the run has ended just now, so that no wait gets longer.
 func (r *Runner) timeSince(end *journal.RunEnd) time.Duration {
-	if end.BootID == proc.BootID() {
+	if end.BootID == r.bootID {
 		return max(r.sinceBoot()-end.Restart.EndedSinceBoot, 0)
 	}
 	return max(r.now().Sub(end.At), 0)
@@ -219,6 +224,8 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 		r.finishAttempt(p, attempt, x.interruptWait(attempt.stopReason))
 	case isBarred:
 		r.finishAttempt(p, attempt, instead)
+	case x.isRebooted && x.policy.OnReboot == restart.NeverRestart:
+		r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonRobotRebooted))
 	default:
 		r.reportWait(p, attempt)
 	}

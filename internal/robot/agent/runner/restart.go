@@ -9,7 +9,6 @@ import (
 	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
-	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 const (
@@ -33,6 +32,8 @@ type restarts struct {
 	noRunReason string
 	// lacksSecrets is set if an agent before had the values of the task's secretEnv.
 	lacksSecrets bool
+	// isRebooted is set if the attempt was last active in an earlier boot, until a process runs in this one.
+	isRebooted bool
 	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot. How
 	// long the robot was away is not known, so the deadline may have passed.
 	isPastBoot bool
@@ -146,6 +147,8 @@ func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision
 	switch {
 	case end.Reason == wire.ReasonTemplateChanged:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
+	case end.Reason == wire.ReasonRobotRebooted:
+		return x.policy.AfterReboot(x.count, r.bootTime())
 	case wire.IsWithoutFault(end.Reason):
 	case end.State == wire.ReportCompleted && !restart.IsKeptRunning(attempt.task.Spec.Type):
 	default:
@@ -162,7 +165,7 @@ func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, d rest
 	r.log.Info("task will be restarted", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number,
 		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", d.At.Sub(now))
 	p.records = append(p.records, journal.Record{
-		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: proc.BootID(), Status: &end,
+		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Status: &end,
 		Restart: &journal.Restart{
 			EndedSinceBoot: r.sinceBoot(), Wait: d.At.Sub(now), Restarts: d.Count.Restarts, Age: now.Sub(d.Count.Since), EndsWithContact: d.EndsWithContact,
 		},
@@ -236,7 +239,7 @@ func (r *Runner) advanceWaits(p *plan) {
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
 			r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonSelfStopped))
-		case now.Before(x.last.next):
+		case now.Before(x.last.next), r.awaitsEarlierStage(attempt):
 		default:
 			r.planRun(p, attempt)
 		}
@@ -247,7 +250,7 @@ func (r *Runner) advanceWaits(p *plan) {
 func (r *Runner) planRun(p *plan, attempt *attempt) {
 	x := attempt.restarts
 	record := journal.Record{
-		Kind: journal.Run, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: proc.BootID(), Run: x.run + 1,
+		Kind: journal.Run, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Run: x.run + 1,
 	}
 	if x.attributes != attempt.attributes {
 		record.Attributes, x.attributes = attempt.attributes, attempt.attributes
@@ -286,7 +289,7 @@ func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 	wait = maxRestartSleep
 	for _, attempt := range r.live {
 		x := attempt.restarts
-		if x.isWaiting() {
+		if x.isWaiting() && !r.awaitsEarlierStage(attempt) {
 			wait, isNeeded = min(wait, x.last.next.Sub(now)), true
 		}
 		if x != nil && x.isHeld {

@@ -98,6 +98,10 @@ type restartTest struct {
 	task    wire.Task
 	left    shim.State // of the last shim, for the next agent
 	isAlive bool       // the last shim is alive when the next agent starts
+	bootID  string     // empty: that of this machine
+	offline bool       // the next agent has no contact
+	// leftovers are those for which the last agent has looked.
+	leftovers []supervisor.Leftover
 }
 
 func newRestartTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
@@ -115,10 +119,13 @@ func (x *restartTest) startAgent() {
 	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left, isAlive: x.isAlive}, &recordedReports{now: func() time.Duration { return x.boot }}
 	x.Runner = New(Config{
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
-		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, Log: slog.New(slog.DiscardHandler),
-		KillLeftovers: func([]supervisor.Leftover, time.Duration) (int, error) { return 0, nil },
+		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, Log: slog.New(slog.DiscardHandler),
+		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {
+			x.leftovers = all
+			return 0, nil
+		},
 	})
-	x.SetConnected(true)
+	x.SetConnected(!x.offline)
 	must(x.t, x.Recover())
 }
 

@@ -47,6 +47,9 @@ func (r *Runner) logLine(attempt *attempt) string {
 	if x == nil || x.last == nil {
 		return ""
 	}
+	if x.last.status.Reason == wire.ReasonRobotRebooted {
+		return fmt.Sprintf("run %d starts, because the robot was restarted during run %d", x.run, x.last.status.Run)
+	}
 	pause := r.bootTime().Sub(x.last.at).Round(time.Millisecond)
 	return fmt.Sprintf("run %d starts, %s after run %d ended: %s", x.run, pause, x.last.status.Run, describeRunEnd(x.last.status))
 }

@@ -18,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
@@ -59,7 +60,9 @@ type Config struct {
 	Now    func() time.Time
 	// SinceBoot is CLOCK_BOOTTIME. If nil, shim.SinceBoot.
 	SinceBoot func() time.Duration
-	Log       *slog.Logger
+	// BootID identifies the boot of the robot. If empty, proc.BootID().
+	BootID string
+	Log    *slog.Logger
 }
 
 // policyReader returns the robot's policy as it is now, or nil if there is none (policyfile.Keeper).
@@ -139,6 +142,7 @@ type Runner struct {
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
 	sinceBoot     func() time.Duration
+	bootID        string
 	log           *slog.Logger
 
 	contactTimeout   time.Duration
@@ -238,7 +242,8 @@ func New(c Config) *Runner {
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
-		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot, log: c.Log,
+		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot,
+		bootID: cmp.Or(c.BootID, proc.BootID()), log: c.Log,
 		contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),

@@ -74,6 +74,7 @@ var stopMessages = map[string]string{
 	wire.ReasonSuperseded:        "Task was stopped because a newer attempt replaces it",
 	wire.ReasonAgentStopped:      "Task was stopped because its robot or the robot's agent was stopped",
 	wire.ReasonAgentRestarted:    "The robot or the task's shim was killed, so it is not known how the task ended",
+	wire.ReasonRobotRebooted:     "The robot was restarted",
 	wire.ReasonOOMKilled:         "Task was killed by the kernel because it used more memory than its resources.memory",
 	wire.ReasonDiskQuotaExceeded: "Task was stopped because its replica used more disk space than its ephemeralDisk.sizeMB",
 	wire.ReasonTemplateChanged:   "Task was stopped because one of its templates changed; it will be restarted",
