@@ -311,6 +311,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.journals.run(work) })
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.WatchQuotas(work) })
+	a.serveLocal(work, &parts)
 	a.serveHealth(work, &parts) // before the robot registers, so that it can be queried from then on
 	parts.Go(func() { a.connection.Run(work) })
 

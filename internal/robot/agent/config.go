@@ -55,6 +55,11 @@ type Config struct {
 	LogFormat string // text or json
 	// HealthSocket is the path of the health socket. If empty, there is none.
 	HealthSocket string
+	// LocalSocket is the path of the socket for people at the robot. If empty, there is none.
+	LocalSocket string
+	// LocalGroup is the name of the group whose members may use LocalSocket. If empty, or if the robot has
+	// no such group, only root and the agent's user may.
+	LocalGroup string
 }
 
 // effectiveTaskUser returns the name of the user of tasks that name none.
@@ -94,6 +99,12 @@ const maxLabels = 64
 
 // healthSocketName is the name of the health socket in the state directory.
 const healthSocketName = "health.sock"
+
+// localSocketName is the name of the socket for people at the robot in the state directory.
+const localSocketName = "local.sock"
+
+// defaultLocalGroup is the group whose members may use it.
+const defaultLocalGroup = "k8s4r"
 
 func (f *flags) setRobotID() error {
 	c := &f.config
@@ -176,12 +187,16 @@ func (f *flags) setPaths() error {
 	if c.HealthSocket == "" {
 		c.HealthSocket = filepath.Join(c.StateDir, healthSocketName)
 	}
-	var errs [3]error
+	if c.LocalSocket == "" {
+		c.LocalSocket = filepath.Join(c.StateDir, localSocketName)
+	}
+	var errs [4]error
 	if c.PolicyFile != "" {
 		c.PolicyFile, errs[2] = filepath.Abs(c.PolicyFile)
 	}
 	c.StateDir, errs[0] = filepath.Abs(c.StateDir)
 	c.HealthSocket, errs[1] = filepath.Abs(c.HealthSocket)
+	c.LocalSocket, errs[3] = filepath.Abs(c.LocalSocket)
 	return errors.Join(errs[:]...)
 }
 

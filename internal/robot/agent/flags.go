@@ -64,15 +64,17 @@ type flags struct {
 var errVersion = errors.New("version requested")
 
 const usage = `Usage: k8s4r-agent [flags]
-       k8s4r-agent doctor|policy|status|unit [flags]
+       k8s4r-agent doctor|logs|policy|status|tasks|unit [flags]
 
 Runs the tasks of one robot. Each flag can also be set by an environment variable
 (--robot-id by K8S4R_AGENT_ROBOT_ID) and in the YAML file that --config names (as
 robotId). A flag overrides the environment, which overrides the file.
 
   doctor   checks whether an agent can run on this robot, and proposes remedies
+  logs     prints the log of a task on this robot
   policy   checks a policy file, and whether it allows the tasks of a manifest
   status   shows the state of the agent of this robot
+  tasks    lists the tasks of this robot
   unit     prints a systemd unit that runs the agent as a service
 
 `
@@ -97,6 +99,8 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&c.OnStop, "on-stop", OnStopLeave, "what to do with tasks when the agent stops: `leave` (they keep running, and the next agent takes them over) or end")
 	f.StringVar(&c.DockerSocket, "docker-socket", docker.DefaultEngine, "unix `socket` of the Docker engine; the driver docker is offered while an engine answers")
 	f.StringVar(&c.HealthSocket, "health-socket", "", "`path` of the local socket for health, status and metrics (default: health.sock in the state directory)")
+	f.StringVar(&c.LocalSocket, "local-socket", "", "`path` of the socket for people at the robot, see k8s4r-agent tasks (default: local.sock in the state directory)")
+	f.StringVar(&c.LocalGroup, "local-group", defaultLocalGroup, "`group` whose members may use the local socket, beside root and the agent's user")
 	f.IntVar(&c.ParentFD, "parent-fd", -1, "stop when the pipe on this file `descriptor` is closed by the parent process")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "lowest `level` to log: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "`format` of the log: text or json")

@@ -60,8 +60,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 // commands are the subcommands.
 var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
 	"doctor": doctorCommand,
+	"logs":   logsCommand,
 	"policy": policyCommand,
 	"status": statusCommand,
+	"tasks":  tasksCommand,
 	"unit":   unitCommand,
 }
 

@@ -16,8 +16,19 @@ type LiveTask struct {
 	UID       string `json:"uid"`
 	Attempt   int32  `json:"attempt"`
 	Driver    string `json:"driver,omitempty"`
-	// State is TaskStarting, TaskRunning or TaskRestarting.
+	// Job is the name of the task's job. If empty, it has none.
+	Job string `json:"job,omitempty"`
+	// State is TaskStarting, TaskRunning, TaskRestarting or TaskStopping.
 	State string `json:"state"`
+	// Reason is how the last run ended while the task waits for the next one, or why the task is stopped.
+	Reason string `json:"reason,omitempty"`
+	// Run is the number of the last run, from 1. It is 0 if none was started, or the agent does not
+	// restart the task.
+	Run int64 `json:"run,omitempty"`
+	// Restarts is the number of runs after the first.
+	Restarts int64 `json:"restarts,omitempty"`
+	// NextRunAt is when the next run starts. It is nil unless the task waits for it.
+	NextRunAt *time.Time `json:"nextRunAt,omitempty"`
 	// PID is the task's first process. It is zero if the task was not started, or runs in
 	// a container.
 	PID int `json:"pid,omitempty"`
@@ -36,7 +47,11 @@ const (
 	TaskStarting   = "starting"
 	TaskRunning    = "running"
 	TaskRestarting = "restarting" // it waits for its next run
+	TaskStopping   = "stopping"
 )
+
+// FullName returns the namespace and the name of the task.
+func (t LiveTask) FullName() string { return t.Namespace + "/" + t.Name }
 
 func (r *Runner) listLiveTasks() []LiveTask {
 	all := make([]LiveTask, 0, len(r.live))
@@ -51,11 +66,18 @@ func (r *Runner) describeRun(attempt *attempt) LiveTask {
 	m := attempt.task.Metadata
 	t := LiveTask{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Attempt: attempt.number, Driver: attempt.task.Spec.Driver, State: TaskStarting,
-		driverAttempt: r.driverAttempt(attempt),
+		Job: attempt.task.Spec.JobName, driverAttempt: r.driverAttempt(attempt),
+	}
+	if x := attempt.restarts; x != nil {
+		t.Run, t.Restarts = x.run, max(x.run-1, 0)
 	}
 	switch {
+	case attempt.stopReason != "":
+		t.State, t.Reason = TaskStopping, attempt.stopReason
+		t.Since = optionalTime(attempt.startedAt)
 	case attempt.restarts.isWaiting():
-		t.State = TaskRestarting
+		next := r.wallTime(attempt.restarts.last.next)
+		t.State, t.Reason, t.NextRunAt = TaskRestarting, describeRunEnd(attempt.restarts.last.status), &next
 	case !attempt.startedAt.IsZero():
 		since := attempt.startedAt
 		t.State, t.Since = TaskRunning, &since

@@ -1,0 +1,79 @@
+package localapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client requests something of the agent at a socket.
+type Client struct{ Socket string }
+
+// ErrNoAgent reports that no agent runs.
+var ErrNoAgent = errors.New("no agent responds")
+
+// maxProblem bounds the text of an error that the agent returns, in bytes.
+const maxProblem = 4 << 10
+
+// ListTasks returns the tasks of the robot.
+func (c Client) ListTasks(ctx context.Context) (all Tasks, err error) {
+	body, err := c.send(ctx, http.MethodGet, "/tasks", nil)
+	if err != nil {
+		return all, err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(&all); err != nil {
+		return all, fmt.Errorf("the program that responds on %s is not an agent: %w", c.Socket, err)
+	}
+	return all, nil
+}
+
+// OpenLog returns the records of a task's log. If it is followed, reads wait for the next records until
+// the attempt has ended.
+func (c Client) OpenLog(ctx context.Context, task string, follow bool) (io.ReadCloser, error) {
+	parameters := url.Values{"task": {task}}
+	if follow {
+		parameters.Set("follow", "true")
+	}
+	return c.send(ctx, http.MethodGet, "/logs", parameters)
+}
+
+// send sends a request and returns the body of its answer.
+func (c Client) send(ctx context.Context, method, path string, parameters url.Values) (io.ReadCloser, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	}}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://agent"+path+"?"+parameters.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, c.explainError(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
+		return nil, errors.New(strings.TrimSpace(string(text)))
+	}
+	return answer.Body, nil
+}
+
+func (c Client) explainError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("permission to open %s denied: run this as root or as a member of the agent's localGroup", c.Socket)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("%w on %s: start it (systemctl start k8s4r-agent), or set --state-dir or --local-socket", ErrNoAgent, c.Socket)
+	}
+	return fmt.Errorf("query the agent on %s: %w", c.Socket, err)
+}

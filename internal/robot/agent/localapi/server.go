@@ -1,0 +1,160 @@
+package localapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+)
+
+const (
+	// requestTimeout is how long the runner may take to reply, which is far longer than a sync of a slow disk.
+	requestTimeout = 2 * time.Second
+	// writeTimeout is how long a client may take to read what it has requested.
+	writeTimeout = 10 * time.Second
+	// maxRequests bounds the requests that are served at the same time, so that their users cannot take the
+	// memory of a small robot.
+	maxRequests = 16
+)
+
+// Config configures a Server.
+type Config struct {
+	RobotID string
+	// Group is the name of the group whose members may use the socket. If empty, or if the robot has no
+	// such group, there is none.
+	Group string
+	Tasks taskSource
+	// LogDir returns the directory of an attempt's log.
+	LogDir func(uid string, attempt int32) string
+	Log    *slog.Logger
+}
+
+// taskSource knows the tasks of the robot (runner.Runner).
+type taskSource interface {
+	ListTasks(ctx context.Context) ([]runner.LiveTask, error)
+}
+
+// Server serves the socket.
+type Server struct {
+	Config
+	gid      *uint32 // of Group; nil: there is none
+	requests chan struct{}
+}
+
+// NewServer returns a server for Serve.
+func NewServer(c Config) (*Server, error) {
+	gid, err := lookupGroup(c.Group)
+	if err != nil {
+		return nil, fmt.Errorf("look up group %s: %w", c.Group, err)
+	}
+	return &Server{Config: c, gid: gid, requests: make(chan struct{}, maxRequests)}, nil
+}
+
+// Serve serves a listener on a socket until ctx ends. It gives the socket to the group first.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if err := s.openToGroup(l.Addr().String()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	server := &http.Server{
+		Handler: s.handler(), ReadTimeout: writeTimeout, MaxHeaderBytes: 8 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, c)
+		},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	server.SetKeepAlivesEnabled(false) // an idle connection would hold a goroutine
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// openToGroup lets the members of the group connect. Until then only the agent's user may.
+func (s *Server) openToGroup(path string) error {
+	if s.gid == nil {
+		return nil
+	}
+	if err := os.Chown(path, -1, int(*s.gid)); err != nil {
+		return fmt.Errorf("give the socket to group %s: %w", s.Group, err)
+	}
+	return os.Chmod(path, 0o660)
+}
+
+// peerKey is the key of the connection in the context of a request.
+type peerKey struct{}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /tasks", s.serveTasks)
+	mux.HandleFunc("GET /logs", s.serveLogs)
+	return s.authorize(mux)
+}
+
+// authorize refuses peers that may not use the socket, and requests beyond maxRequests.
+func (s *Server) authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(peerKey{}).(net.Conn)
+		peer, err := readPeer(conn)
+		switch {
+		case err != nil:
+			http.Error(w, "the credentials of the client are not known: "+err.Error(), http.StatusForbidden)
+			return
+		case !s.mayOperate(peer):
+			s.Log.Warn("a user without permission was refused on the local socket", "user", peer.String(), "request", r.URL.Path)
+			http.Error(w, s.describeUsers(peer), http.StatusForbidden)
+			return
+		}
+		select {
+		case s.requests <- struct{}{}:
+			defer func() { <-s.requests }()
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("%d requests are served already; end one of them, such as a logs -f", maxRequests), http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// describeUsers returns why a peer was refused.
+func (s *Server) describeUsers(p Peer) string {
+	if s.gid == nil {
+		return fmt.Sprintf("%s may not operate this robot: run this as root", p)
+	}
+	return fmt.Sprintf("%s may not operate this robot: run this as root or as a member of group %s", p, s.Group)
+}
+
+// Tasks are the tasks of a robot.
+type Tasks struct {
+	RobotID string            `json:"robotId"`
+	Tasks   []runner.LiveTask `json:"tasks"`
+}
+
+func (s *Server) serveTasks(w http.ResponseWriter, r *http.Request) {
+	tasks, err := s.listTasks(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	extendDeadline(w)
+	_ = json.NewEncoder(w).Encode(Tasks{RobotID: s.RobotID, Tasks: tasks})
+}
+
+func (s *Server) listTasks(ctx context.Context) ([]runner.LiveTask, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return s.Tasks.ListTasks(ctx)
+}
+
+// extendDeadline gives the client writeTimeout to read what is written next.
+func extendDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+}

@@ -1,0 +1,136 @@
+package localapi
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+)
+
+func TestFindTask(t *testing.T) {
+	tasks := []runner.LiveTask{
+		{Namespace: "a", Name: "one", UID: "u1"}, {Namespace: "b", Name: "one", UID: "u2"}, {Namespace: "a", Name: "two", UID: "u3"},
+	}
+	for name, want := range map[string]string{"two": "u3", "a/two": "u3", "u3": "u3", "b/one": "u2", "u1": "u1"} {
+		if got, err := findTask(tasks, name); err != nil || got.UID != want {
+			t.Errorf("%s is %s, %v", name, got.UID, err)
+		}
+	}
+	for name, want := range map[string]string{"one": "use one of a/one, b/one", "three": "is not on this robot", "": "is required"} {
+		if _, err := findTask(tasks, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}
+
+func TestServer_FollowsLogOfTaskUntilItEnds(t *testing.T) {
+	tasks := &changingTasks{tasks: make(chan fakeTasks, 1)}
+	tasks.set(fakeTasks{{Namespace: "a", Name: "one", UID: "u1", Attempt: 2}})
+	socket := startServer(t, nil, tasks)
+	segment := filepath.Join(filepath.Dir(socket), strings.Repeat("0", 20)+".log")
+	write := func(text string) {
+		f, err := os.OpenFile(segment, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		must(t, err)
+		_, err = f.WriteString("2026-01-01T12:00:00.000000Z stdout F " + text + "\n")
+		must(t, err)
+		must(t, f.Close())
+	}
+	write("first")
+	c := Client{Socket: socket}
+	if got := readLog(t, c, false); got != "first\n" {
+		t.Errorf("the log is %q", got)
+	}
+	log, err := c.OpenLog(context.Background(), "one", true)
+	must(t, err)
+	defer log.Close()
+	if got := readLine(t, log); got != "first" {
+		t.Errorf("the first line is %q", got)
+	}
+	write("second")
+	if got := readLine(t, log); got != "second" {
+		t.Errorf("the second line is %q", got)
+	}
+	write("third")
+	tasks.set(fakeTasks{})
+	if got := texts(t, log); got != "third\n" {
+		t.Errorf("the rest of the log is %q", got)
+	}
+}
+
+// changingTasks are tasks that change while they are listed.
+type changingTasks struct{ tasks chan fakeTasks }
+
+func (c *changingTasks) ListTasks(context.Context) ([]runner.LiveTask, error) {
+	now := <-c.tasks
+	c.tasks <- now
+	return now, nil
+}
+
+func (c *changingTasks) set(to fakeTasks) {
+	select {
+	case <-c.tasks:
+	default:
+	}
+	c.tasks <- to
+}
+
+func readLog(t *testing.T, c Client, follow bool) string {
+	t.Helper()
+	log, err := c.OpenLog(context.Background(), "one", follow)
+	must(t, err)
+	defer log.Close()
+	return texts(t, log)
+}
+
+// texts returns the texts of all records.
+func texts(t *testing.T, log io.Reader) (out string) {
+	t.Helper()
+	all, err := io.ReadAll(log)
+	must(t, err)
+	for line := range strings.Lines(string(all)) {
+		_, text, _ := strings.Cut(line, " F ")
+		out += text
+	}
+	return out
+}
+
+// readLine returns the text of the next record.
+func readLine(t *testing.T, log io.Reader) string {
+	t.Helper()
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := log.Read(b)
+		must(t, err)
+		if n == 1 && b[0] == '\n' {
+			_, text, _ := strings.Cut(string(line), " F ")
+			return text
+		}
+		line = append(line, b[:n]...)
+	}
+}
+
+func TestServer_BoundsRequests(t *testing.T) {
+	socket := startServer(t, nil, fakeTasks{{Name: "one", UID: "u1"}})
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(socket), strings.Repeat("0", 20)+".log"), []byte("2026-01-01T12:00:00.000000Z stdout F x\n"), 0o600))
+	c := Client{Socket: socket}
+	for range maxRequests {
+		log, err := c.OpenLog(context.Background(), "one", true)
+		must(t, err)
+		defer log.Close()
+		readLine(t, log)
+	}
+	if _, err := c.ListTasks(context.Background()); err == nil || !strings.Contains(err.Error(), "16 requests are served already") {
+		t.Errorf("one more request: %v", err)
+	}
+}
+
+func TestClient_ExplainsMissingAgent(t *testing.T) {
+	_, err := Client{Socket: filepath.Join(t.TempDir(), "local.sock")}.ListTasks(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "no agent responds on ") {
+		t.Error(err)
+	}
+}
