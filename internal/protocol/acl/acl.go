@@ -69,6 +69,7 @@ func buildTable() []Permission {
 		fromRobot(wire.RobotTopic(robotLevel, wire.KindPresence)),
 		fromRobot(wire.TaskTopic(robotLevel, taskLevel, wire.KindStatus)),
 		fromRobot(wire.TaskTopic(robotLevel, taskLevel, wire.KindLogs)),
+		fromRobot(wire.TaskTopic(robotLevel, taskLevel, wire.KindRuns)),
 		toRobot(wire.KindResponse),
 		toRobot(wire.KindAck),
 		toRobot(wire.KindDispatch),

@@ -12,8 +12,9 @@ import (
 // not compress still fits MaxPayload.
 const MaxLogs = 128 << 10
 
-// Logs is a piece of the output of one attempt, on the topic KindLogs of its task. Offsets count
-// the bytes of the attempt's log from 0.
+// Logs is a piece of the output of one attempt, on the topic KindLogs of its task, or of the records of
+// its runs (internal/protocol/logs/runlog), on the topic KindRuns. Offsets count the bytes of the attempt's
+// log, or of those records, from 0.
 type Logs struct {
 	Attempt int32 `json:"attempt"`
 	// Seq increases with every message about this attempt, also across restarts of the agent.
@@ -23,7 +24,7 @@ type Logs struct {
 	// Lost is the number of bytes right before Offset that the robot no longer has. The server
 	// does not need to request them.
 	Lost int64 `json:"lost,omitempty"`
-	// Data has whole records (internal/protocol/logs/record). If empty, the robot asks for the
+	// Data has whole records. Those of output are in internal/protocol/logs/record. If empty, the robot asks for the
 	// offset that the server wants, or reports that the last message was the end.
 	Data []byte `json:"data,omitempty"`
 	// Gzip is set if Data is compressed (RFC 1952).

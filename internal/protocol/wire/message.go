@@ -43,6 +43,9 @@ type Response struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`
 	RobotID string `json:"robotId"`
+	// StoresRuns (v2) is set by servers that store the records of runs (KindRuns). Agents send none to
+	// others.
+	StoresRuns bool `json:"storesRuns,omitempty"`
 }
 
 // Heartbeat reports that the agent is connected. Legacy agents set RobotID, Token and DeviceInfo
@@ -86,6 +89,8 @@ type Ack struct {
 	DevicePending bool      `json:"devicePending,omitempty"`
 	Tasks         []TaskAck `json:"tasks,omitempty"`
 	Logs          []LogAck  `json:"logs,omitempty"`
+	// Runs (v2) acknowledge the records of runs, which are sent as the logs are.
+	Runs []LogAck `json:"runs,omitempty"`
 }
 
 // TaskAck acknowledges the reports of one attempt up to Seq.
@@ -236,6 +241,9 @@ type Run struct {
 	ExitCode   int32      `json:"exitCode,omitempty"`
 	Signal     int32      `json:"signal,omitempty"`
 	Reason     string     `json:"reason,omitempty"`
+	// NoContactSince is set if the robot had no contact with the server when the run ended: since when, by
+	// the robot's clock, as far as the agent knows.
+	NoContactSince *time.Time `json:"noContactSince,omitempty"`
 }
 
 // IsTerminal reports whether the report ends its attempt.

@@ -28,6 +28,7 @@ const (
 	KindPresence  Kind = "presence"       // robot to server, also its last will
 	KindStatus    Kind = "status"         // robot to server, one topic a task
 	KindLogs      Kind = "logs"           // robot to server, one topic a task
+	KindRuns      Kind = "runs"           // robot to server, one topic a task
 	KindAck       Kind = "ack"            // server to robot
 	KindResponse  Kind = "response"       // server to robot
 	KindDispatch  Kind = "tasks/dispatch" // server to robot
@@ -53,7 +54,7 @@ func (k Kind) MessageExpiry() *uint32 {
 // task.
 func RobotTopic(robotID string, k Kind) string { return robotsPrefix + robotID + "/" + string(k) }
 
-// TaskTopic returns the robot's topic of kind k, KindStatus or KindLogs, for a task.
+// TaskTopic returns the robot's topic of kind k, KindStatus, KindLogs or KindRuns, for a task.
 func TaskTopic(robotID, taskUID string, k Kind) string {
 	return robotsPrefix + robotID + "/tasks/" + taskUID + "/" + string(k)
 }
@@ -68,6 +69,7 @@ func ServerSubscriptions() []string {
 		RobotTopic("+", KindPresence),
 		TaskTopic("+", "+", KindStatus),
 		TaskTopic("+", "+", KindLogs),
+		TaskTopic("+", "+", KindRuns),
 	}
 }
 
@@ -125,7 +127,7 @@ func ParseTopic(topic string) (Address, error) {
 	case len(part) == 2 && isOneOf(part[1], KindRegister, KindHeartbeat, KindPresence):
 		a.Kind = Kind(part[1])
 		return a, nil
-	case len(part) == 4 && part[1] == "tasks" && isOneOf(part[3], KindStatus, KindLogs):
+	case len(part) == 4 && part[1] == "tasks" && isOneOf(part[3], KindStatus, KindLogs, KindRuns):
 		a.Kind, a.TaskUID = Kind(part[3]), part[2]
 		return a, validateTaskUID(a.TaskUID)
 	}

@@ -25,6 +25,7 @@ func TestParseTopic(t *testing.T) {
 		{name: "status of a task", topic: "k8s4r/robots/r1/tasks/" + uuid + "/status", want: Address{RobotID: "r1", TaskUID: uuid, Kind: KindStatus}},
 		{name: "status of a later attempt of a legacy agent", topic: "k8s4r/robots/r1/tasks/" + uuid + "-12/status", want: Address{RobotID: "r1", TaskUID: uuid + "-12", Kind: KindStatus}},
 		{name: "logs of a task", topic: "k8s4r/robots/r1/tasks/t/logs", want: Address{RobotID: "r1", TaskUID: "t", Kind: KindLogs}},
+		{name: "runs of a task", topic: "k8s4r/robots/r1/tasks/t/runs", want: Address{RobotID: "r1", TaskUID: "t", Kind: KindRuns}},
 		{name: "the longest robot id", topic: "k8s4r/robots/" + label63 + "/presence", want: Address{RobotID: label63, Kind: KindPresence}},
 		{name: "a robot id that is too long", topic: "k8s4r/robots/" + label63 + "a/presence", bad: true},
 		{name: "an empty robot id", topic: "k8s4r/robots//presence", bad: true},
@@ -57,7 +58,7 @@ func TestParseTopic(t *testing.T) {
 var (
 	labels      = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`)
 	robotKinds  = rapid.SampledFrom([]Kind{KindRegister, KindHeartbeat, KindPresence})
-	taskKinds   = rapid.SampledFrom([]Kind{KindStatus, KindLogs})
+	taskKinds   = rapid.SampledFrom([]Kind{KindStatus, KindLogs, KindRuns})
 	serverKinds = rapid.SampledFrom([]Kind{KindAck, KindResponse, KindDispatch, KindState})
 )
 

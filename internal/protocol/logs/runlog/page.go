@@ -1,0 +1,168 @@
+package runlog
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// Run is one run of an attempt, for readers.
+type Run struct {
+	Run int64 `json:"run"`
+	// StartedAt and FinishedAt are by the robot's clock. If StartedAt is nil, the process was not started,
+	// and if FinishedAt is nil, it runs.
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	ExitCode   *int32     `json:"exitCode,omitempty"`
+	Signal     int32      `json:"signal,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	// WithoutContact is set if the robot had no contact with the server when the run ended.
+	WithoutContact bool `json:"withoutContact,omitempty"`
+}
+
+// Reason is what a Gap is about.
+type Reason string
+
+// The reasons of gaps.
+const (
+	// OutOfContact: the robot was out of contact, and made the runs alone. They have records.
+	OutOfContact Reason = "OutOfContact"
+	// NotRecorded: the runs have no records. The robot or the server had no more room, or the robot was
+	// switched off before they were written, or its agent writes none.
+	NotRecorded Reason = "NotRecorded"
+	// NotReceived: the records of the runs have not arrived yet.
+	NotReceived Reason = "NotReceived"
+)
+
+// Gap is a part of the runs that the server did not see as they happened.
+type Gap struct {
+	Reason   Reason `json:"reason"`
+	FirstRun int64  `json:"firstRun"`
+	LastRun  int64  `json:"lastRun"`
+	// From and To are by the robot's clock. Nil: not known.
+	From *time.Time `json:"from,omitempty"`
+	To   *time.Time `json:"to,omitempty"`
+}
+
+// Count returns the number of runs.
+func (g Gap) Count() int64 { return g.LastRun - g.FirstRun + 1 }
+
+// Page is a part of the runs of an attempt, and the gaps in it.
+type Page struct {
+	Attempt int32 `json:"attempt"`
+	// RunCount is the number of the last run that is known. If 0, the robot does not restart the task.
+	RunCount int64 `json:"runCount"`
+	// Items are in the order of their numbers.
+	Items []Run `json:"items"`
+	// Gaps are those with runs between the first and the last item, or next to them, in the order of
+	// their first runs.
+	Gaps []Gap `json:"gaps"`
+	// Before of the Query for the runs before these. If 0, there are none.
+	Before int64 `json:"before,omitempty"`
+}
+
+// Collector builds a Page from all records of an attempt, of which it keeps those of the page.
+type Collector struct {
+	limit  int
+	before int64 // 0: no bound
+	// Missing is the reason of a gap without records that ends with the next run.
+	Missing Reason
+
+	last  Run
+	items []Run
+	gaps  []Gap
+	more  bool
+}
+
+// NewCollector returns a Collector for the page of a query.
+func NewCollector(q Query) *Collector {
+	return &Collector{limit: q.limitOrDefault(), before: q.Before, Missing: NotRecorded, items: []Run{}, gaps: []Gap{}}
+}
+
+// AddLines adds the records in whole lines.
+func (c *Collector) AddLines(lines []byte) {
+	for line := range bytes.Lines(lines) {
+		if r, ok := Parse(line); ok {
+			c.AddRecord(r)
+		}
+	}
+}
+
+// AddRecord adds a record. A run that is known already, or is before the last one, is not added again.
+func (c *Collector) AddRecord(r Record) {
+	if r.ContactAt != nil && r.Run.Run == c.last.Run {
+		c.endContactGap(*r.ContactAt)
+		return
+	}
+	if r.Run.Run <= c.last.Run {
+		return
+	}
+	run := Run{
+		Run: r.Run.Run, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, ExitCode: new(r.ExitCode), Signal: r.Signal, Reason: r.Reason,
+		WithoutContact: r.NoContactSince != nil,
+	}
+	c.AddRun(run)
+	if r.NoContactSince != nil {
+		c.addContactGap(run, *r.NoContactSince)
+	}
+}
+
+// AddRun adds a run after those that were added, and the gap before it.
+func (c *Collector) AddRun(r Run) {
+	if r.Run <= c.last.Run {
+		return
+	}
+	if r.Run > c.last.Run+1 {
+		c.gaps = append(c.gaps, Gap{Reason: c.Missing, FirstRun: c.last.Run + 1, LastRun: r.Run - 1, From: c.last.FinishedAt, To: r.StartedAt})
+	}
+	c.last = r
+	if c.before > 0 && r.Run >= c.before {
+		return
+	}
+	if c.items = append(c.items, r); len(c.items) >= 2*c.limit {
+		c.trimItems()
+	}
+}
+
+// trimItems keeps the last items of the page.
+func (c *Collector) trimItems() {
+	if over := len(c.items) - c.limit; over > 0 {
+		c.more, c.items = true, slices.Delete(c.items, 0, over)
+	}
+}
+
+// addContactGap adds a run without contact to its gap. Runs between without records belong to the same one.
+func (c *Collector) addContactGap(r Run, since time.Time) {
+	for i := len(c.gaps) - 1; i >= 0 && i >= len(c.gaps)-2; i-- {
+		if g := &c.gaps[i]; g.Reason == OutOfContact && g.From.Equal(since) {
+			g.LastRun, g.To = r.Run, r.FinishedAt
+			return
+		}
+	}
+	c.gaps = append(c.gaps, Gap{Reason: OutOfContact, FirstRun: r.Run, LastRun: r.Run, From: &since, To: r.FinishedAt})
+}
+
+// endContactGap sets the end of the gap to which the last run belongs.
+func (c *Collector) endContactGap(at time.Time) {
+	if n := len(c.gaps); n > 0 && c.gaps[n-1].Reason == OutOfContact && c.gaps[n-1].LastRun == c.last.Run {
+		c.gaps[n-1].To = &at
+	}
+}
+
+// LastRun returns the number of the last run that was added. 0: none was.
+func (c *Collector) LastRun() int64 { return c.last.Run }
+
+// BuildPage returns the page.
+func (c *Collector) BuildPage(attempt int32) Page {
+	c.trimItems()
+	p := Page{Attempt: attempt, RunCount: c.last.Run, Items: c.items, Gaps: c.gaps}
+	if len(c.items) == 0 {
+		return p
+	}
+	first, last := c.items[0].Run, c.items[len(c.items)-1].Run
+	if c.more {
+		p.Before = first
+	}
+	p.Gaps = slices.DeleteFunc(c.gaps, func(g Gap) bool { return g.LastRun < first-1 || g.FirstRun > last+1 })
+	return p
+}
