@@ -122,7 +122,7 @@ func (a *Agent) openState(options []option) (err error) {
 		return err
 	}
 	a.logs, err = logship.New(logship.Config{
-		Publish: func(ctx context.Context, uid string, l wire.Logs) error { return a.connection.PublishLogs(ctx, uid, l) },
+		Publish: func(ctx context.Context, of logship.Attempt, l wire.Logs) error { return a.publishLog(ctx, of, l) },
 		Done:    a.removeShippedLog, Log: a.log,
 	})
 	if err != nil {
@@ -231,6 +231,7 @@ func (a *Agent) openCredential() (err error) {
 func (a *Agent) forgetAttempt(e journal.Entry) {
 	if a.logs != nil { // nil while the journal is opened
 		a.logs.ForgetLog(logship.Attempt{UID: e.UID, Attempt: e.Attempt})
+		a.logs.ForgetLog(logship.Attempt{UID: e.UID, Attempt: e.Attempt, OfRuns: true})
 	}
 	if err := a.stateDir().RemoveAttempt(e.UID, e.Attempt); err != nil {
 		a.log.Warn("directory of an old task not removed", "uid", e.UID, "attempt", e.Attempt, "error", err)
@@ -239,9 +240,22 @@ func (a *Agent) forgetAttempt(e journal.Entry) {
 
 // removeShippedLog deletes a log that the server has completely, or does not want.
 func (a *Agent) removeShippedLog(l logship.Attempt) {
-	if err := os.RemoveAll(a.stateDir().LogDir(l.UID, l.Attempt)); err != nil {
+	dir := a.stateDir().LogDir(l.UID, l.Attempt)
+	if l.OfRuns {
+		dir = a.stateDir().HistoryDir(l.UID, l.Attempt)
+	}
+	if err := os.RemoveAll(dir); err != nil {
 		a.log.Warn("log of an ended task not removed", "uid", l.UID, "attempt", l.Attempt, "error", err)
 	}
+}
+
+// publishLog sends a piece of a log.
+func (a *Agent) publishLog(ctx context.Context, l logship.Attempt, piece wire.Logs) error {
+	kind := wire.KindLogs
+	if l.OfRuns {
+		kind = wire.KindRuns
+	}
+	return a.connection.PublishLogs(ctx, l.UID, kind, piece)
 }
 
 // lockTimeout outlasts a shim that a killed agent was about to start: until it executes,
@@ -418,8 +432,15 @@ func (a *Agent) registerHandlers() {
 			})
 		},
 		wire.KindAck:      func(b []byte, _ string) error { return decodeAndHandle(b, a.handleAck) },
-		wire.KindResponse: func(b []byte, _ string) error { return decodeAndHandle(b, a.connection.HandleResponse) },
+		wire.KindResponse: func(b []byte, _ string) error { return decodeAndHandle(b, a.handleResponse) },
 	}
+}
+
+func (a *Agent) handleResponse(r wire.Response) {
+	if r.Success {
+		a.logs.SetSendsRuns(r.StoresRuns)
+	}
+	a.connection.HandleResponse(r)
 }
 
 func (a *Agent) handleAck(m wire.Ack) {
@@ -429,7 +450,10 @@ func (a *Agent) handleAck(m wire.Ack) {
 		a.runner.NotifyContact()
 	}
 	if len(m.Logs) > 0 {
-		a.logs.HandleAcks(m.Logs)
+		a.logs.HandleAcks(m.Logs, false)
+	}
+	if len(m.Runs) > 0 {
+		a.logs.HandleAcks(m.Runs, true)
 	}
 	if len(m.Tasks) > 0 {
 		a.runner.Deliver(m)

@@ -25,9 +25,15 @@ func (a *ackBatcher) ackTask(robotID string, t wire.TaskAck) {
 	a.addAck(robotID, func(w *wire.Ack) { w.Tasks = append(w.Tasks, t) })
 }
 
-// ackLog acknowledges a piece of a log.
-func (a *ackBatcher) ackLog(robotID string, l wire.LogAck) {
-	a.addAck(robotID, func(w *wire.Ack) { w.Logs = append(w.Logs, l) })
+// ackLog acknowledges a piece of a log: of the records of runs, or of output.
+func (a *ackBatcher) ackLog(robotID string, ofRuns bool, l wire.LogAck) {
+	a.addAck(robotID, func(w *wire.Ack) {
+		if ofRuns {
+			w.Runs = append(w.Runs, l)
+		} else {
+			w.Logs = append(w.Logs, l)
+		}
+	})
 }
 
 // ackHeartbeat acknowledges the heartbeat with this number, and whether the robot's device is not

@@ -30,12 +30,12 @@ const (
 	syncEvery = 100 * time.Millisecond
 )
 
-// logWriter stores the output of tasks, and acknowledges what is synced to disk.
+// logWriter stores the output of tasks and the records of their runs, and acknowledges what is synced to disk.
 type logWriter struct {
 	store    logstore.Store // nil: logs are dropped
 	objects  *objectIndex
 	now      func() time.Time
-	sendAck  func(robotID string, a wire.LogAck)
+	sendAck  func(robotID string, ofRuns bool, a wire.LogAck)
 	onChange func(types.UID) // a log has grown
 	isGone   func() bool     // a task that is not in the index is certainly deleted
 	onError  func(robotID string, err error)
@@ -53,6 +53,7 @@ type logWriter struct {
 type logItem struct {
 	robot   string // empty: a line of the server
 	uid     types.UID
+	ofRuns  bool // the records of runs
 	payload []byte
 
 	key  logstore.Key
@@ -94,9 +95,12 @@ func (l *logWriter) run(ctx context.Context) {
 	wg.Wait()
 }
 
+// canStore reports whether the server stores logs.
+func (l *logWriter) canStore() bool { return l.store != nil }
+
 // addPiece queues a piece of a log without blocking.
 func (l *logWriter) addPiece(m inbound) {
-	l.enqueueItem(logItem{robot: m.RobotID, uid: types.UID(m.TaskUID), payload: m.payload})
+	l.enqueueItem(logItem{robot: m.RobotID, uid: types.UID(m.TaskUID), ofRuns: m.Kind == wire.KindRuns, payload: m.payload})
 }
 
 // logStateChange writes a change of a task's state to the log of its attempt.
@@ -191,9 +195,10 @@ func (w *logWorker) writeItem(ctx context.Context, it logItem) error {
 	t, wanted := w.findTask(it, m.Attempt)
 	switch {
 	case !wanted:
-		w.sendAck(it.robot, wire.LogAck{UID: string(it.uid), Attempt: m.Attempt, Seq: m.Seq, Offset: m.Offset, Done: true})
+		w.sendAck(it.robot, it.ofRuns, wire.LogAck{UID: string(it.uid), Attempt: m.Attempt, Seq: m.Seq, Offset: m.Offset, Done: true})
 	case t != nil:
 		k := logKey(t, m.Attempt)
+		k.OfRuns = it.ofRuns
 		if _, err := w.store.Append(ctx, k, logstore.Piece{Offset: m.Offset, Lost: m.Lost, Data: data, Last: m.Last}); err != nil {
 			return err // the robot sends it again
 		}
@@ -259,7 +264,7 @@ func (w *logWorker) syncOnce(ctx context.Context) {
 	}
 	for k, a := range pending {
 		if s, ok := safe[k]; ok {
-			w.sendAck(a.robot, wire.LogAck{UID: k.UID, Attempt: k.Attempt, Seq: a.seq, Offset: s.NextOffset, Done: s.Done})
+			w.sendAck(a.robot, k.OfRuns, wire.LogAck{UID: k.UID, Attempt: k.Attempt, Seq: a.seq, Offset: s.NextOffset, Done: s.Done})
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestLogWriter_AcceptsLogsOnlyFromTaskRobot(t *testing.T) {
 	acks := map[string]*ackRecorder{"r1": {}, "r2": {}}
 	l := &logWriter{
 		store: files, objects: v, now: time.Now, onChange: func(types.UID) {}, isGone: func() bool { return caughtUp }, onError: func(string, error) {}, m: m,
-		sendAck: func(robot string, a wire.LogAck) {
+		sendAck: func(robot string, _ bool, a wire.LogAck) {
 			acks[robot].mu.Lock()
 			defer acks[robot].mu.Unlock()
 			acks[robot].all = append(acks[robot].all, a)

@@ -83,7 +83,7 @@ func (g *Gateway) handleMessage(m inbound) error {
 		return g.handlePresence(m)
 	case wire.KindStatus:
 		return g.handleStatus(m)
-	case wire.KindLogs:
+	case wire.KindLogs, wire.KindRuns:
 		g.logs.addPiece(m)
 	default: // the server itself sends the other kinds
 	}

@@ -1,5 +1,6 @@
 // Package logstore stores the output of tasks on the server: one log for each attempt, which also
-// contains lines of the server.
+// contains lines of the server. An attempt that its robot has restarted has a second one, with the records
+// of its runs (internal/protocol/logs/runlog).
 //
 // A log consists of records (internal/protocol/logs/record). Offsets of robots count the bytes that
 // they have sent; offsets of readers count the bytes of the log, including the server's lines.

@@ -94,7 +94,7 @@ func (s *Files) prepareLocked(k Key, l *openLog) error {
 	if l.w != nil {
 		return nil
 	}
-	err := l.openFiles(s.root, k, s.limits.AttemptBytes, s.now)
+	err := l.openFiles(s.root, k, s.limits.bytesOf(k), s.now)
 	l.closed = err != nil
 	return err
 }

@@ -20,6 +20,8 @@ type Key struct {
 	// UID of the Task, because names can be reused.
 	UID     string
 	Attempt int32
+	// OfRuns is set for the records of the attempt's runs. Else it is its output.
+	OfRuns bool
 }
 
 // Piece is a part of a log from a robot.
@@ -80,6 +82,9 @@ type Store interface {
 type Limits struct {
 	// AttemptBytes bounds one log; its oldest part is removed first. Default: 64 MiB.
 	AttemptBytes int64
+	// RunBytes bounds the records of the runs of one attempt in the same way. Default: 16 MiB, those of
+	// about 80,000 runs, and at most AttemptBytes.
+	RunBytes int64
 	// TotalBytes bounds all logs; the oldest are removed first. Default: 10 GiB.
 	TotalBytes int64
 	// MaxAge is the time after the last write at which a log is removed. Default: 30
@@ -90,6 +95,9 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	if l.AttemptBytes <= 0 {
 		l.AttemptBytes = 64 << 20
+	}
+	if l.RunBytes <= 0 {
+		l.RunBytes = min(16<<20, l.AttemptBytes)
 	}
 	if l.TotalBytes <= 0 {
 		l.TotalBytes = 10 << 30
@@ -102,6 +110,17 @@ func (l Limits) withDefaults() Limits {
 
 // maxSegments is the maximum number of files of one log. Most have one.
 const maxSegments = 8
+
+// bytesOf bounds a log.
+func (l Limits) bytesOf(k Key) int64 {
+	if k.OfRuns {
+		return l.RunBytes
+	}
+	return l.AttemptBytes
+}
+
+// ofRunsMark is in the names of the files with records of runs.
+const ofRunsMark = "runs."
 
 // noJob is the directory of tasks without a job. It is not a valid name of a Job.
 const noJob = "_"
@@ -117,7 +136,11 @@ func (k Key) location() (dir, prefix string, err error) {
 			return "", "", fmt.Errorf("log of %.80q: a part of its name is not a valid file name", part)
 		}
 	}
-	return filepath.Join(k.Namespace, job, k.Task), fmt.Sprintf("%s.%d.", k.UID, k.Attempt), nil
+	prefix = fmt.Sprintf("%s.%d.", k.UID, k.Attempt)
+	if k.OfRuns {
+		prefix += ofRunsMark
+	}
+	return filepath.Join(k.Namespace, job, k.Task), prefix, nil
 }
 
 // isSafeName reports whether a name can be a file name. A user may set any text as a
@@ -126,9 +149,10 @@ func isSafeName(part string) bool {
 	return part != "" && len(part) <= 253 && part[0] != '.' && !strings.ContainsAny(part, "/\\\x00")
 }
 
-// parseKey is the reverse of Key.dir.
+// parseKey is the reverse of Key.location.
 func parseKey(dir, prefix string) (Key, bool) {
 	part := strings.Split(strings.Trim(dir, "/"), "/")
+	prefix, ofRuns := strings.CutSuffix(prefix, "."+ofRunsMark)
 	uid, attempt, ok := strings.Cut(strings.TrimSuffix(prefix, "."), ".")
 	n, err := strconv.ParseInt(attempt, 10, 32)
 	if len(part) != 3 || !ok || err != nil {
@@ -137,5 +161,5 @@ func parseKey(dir, prefix string) (Key, bool) {
 	if part[1] == noJob {
 		part[1] = ""
 	}
-	return Key{Namespace: part[0], Job: part[1], Task: part[2], UID: uid, Attempt: int32(n)}, true
+	return Key{Namespace: part[0], Job: part[1], Task: part[2], UID: uid, Attempt: int32(n), OfRuns: ofRuns}, true
 }

@@ -338,6 +338,7 @@ func (r *Robot) handleResponse(a wire.Response) {
 		time.AfterFunc(100*time.Millisecond, r.sendRegister)
 		return
 	}
+	r.ship.SetSendsRuns(a.StoresRuns)
 	select {
 	case r.heartbeatNow <- struct{}{}:
 	default:
@@ -349,7 +350,8 @@ func (r *Robot) handleResponse(a wire.Response) {
 }
 
 func (r *Robot) handleAck(a wire.Ack) {
-	r.ship.HandleAcks(a.Logs)
+	r.ship.HandleAcks(a.Logs, false)
+	r.ship.HandleAcks(a.Runs, true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acked = max(r.acked, a.Heartbeat)
@@ -459,8 +461,12 @@ func (r *Robot) writeOutput(k key, it *attempt) {
 	r.endAttemptLocked(k, it, "")
 }
 
-func (r *Robot) publishLogs(_ context.Context, uid string, l wire.Logs) error {
-	r.publishTo(wire.TaskTopic(r.cfg.RobotID, uid, wire.KindLogs), l)
+func (r *Robot) publishLogs(_ context.Context, a logship.Attempt, l wire.Logs) error {
+	kind := wire.KindLogs
+	if a.OfRuns {
+		kind = wire.KindRuns
+	}
+	r.publishTo(wire.TaskTopic(r.cfg.RobotID, a.UID, kind), l)
 	return nil
 }
 

@@ -1,6 +1,6 @@
-// Package logship sends what tasks write to the server.
+// Package logship sends what tasks write to the server, and the records of their runs.
 //
-// It follows the logs of all attempts (internal/protocol/logs/record) and publishes pieces of
+// It follows the logs of all attempts (internal/protocol/logs/record and runlog) and publishes pieces of
 // them until the server has stored each of them. The server decides what it has: after a start
 // of the agent, a log with content is first queried, and acknowledgments name the next byte.
 // So the robot keeps no state beside the logs, nothing that is acknowledged is sent again,

@@ -91,7 +91,7 @@ func (s *Shipper) sendRound(ctx context.Context) {
 		if l, ok := s.buildMessage(t, c); ok {
 			s.pack.Pack(&l, c.Data)
 			// If it fails, the message is overdue later, as if it were lost.
-			_ = s.cfg.Publish(ctx, t.f.UID, l)
+			_ = s.cfg.Publish(ctx, t.f.Attempt, l)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (s *Shipper) takeTurn() (t turn, ok bool) {
 		s.turns = s.turns[1:]
 		f.queued, f.readFailed = false, false
 		switch {
-		case f.dropped || f.rejected || f.isClosing():
+		case f.dropped || f.rejected || f.isClosing() || f.OfRuns && !s.sendsRuns: // SetSendsRuns queues it
 		case f.nextKnown && f.unackedBytes()+pieceSize > s.windowShare(): // its next acknowledgment queues it
 		case f.nextKnown || len(f.unacked) == 0:
 			return turn{f: f, isQuery: !f.nextKnown, at: f.next, rewinds: f.rewinds, ended: f.ended}, true

@@ -15,8 +15,8 @@ import (
 type Config struct {
 	// Publish sends one message. It may fail, must not call the Shipper, and must not keep
 	// the message.
-	Publish func(ctx context.Context, taskUID string, l wire.Logs) error
-	// Done is called for each attempt that has ended and whose log the server has stored or
+	Publish func(ctx context.Context, a Attempt, l wire.Logs) error
+	// Done is called for each log whose attempt has ended and that the server has stored or
 	// rejected. The log is not followed any more, so its directory can be deleted. Done
 	// may call the Shipper.
 	Done func(Attempt)
@@ -49,10 +49,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Attempt identifies one attempt of one task.
+// Attempt identifies a log: of one attempt of one task.
 type Attempt struct {
 	UID     string
 	Attempt int32
+	// OfRuns is set for the records of its runs. Else it is its output.
+	OfRuns bool
 }
 
 // Shipper sends logs. Run does the work; the other methods are safe for concurrent use, also
@@ -66,6 +68,7 @@ type Shipper struct {
 
 	mu            sync.Mutex
 	connected     bool
+	sendsRuns     bool // the server of this connection stores the records of runs
 	logs          map[Attempt]*follower
 	turns         []*follower // logs that may have something to send, in the order of their turns
 	bytesInFlight int         // of all logs
@@ -124,12 +127,12 @@ func (s *Shipper) ForgetLog(a Attempt) {
 	}
 }
 
-// HandleAcks applies acknowledgments of the server.
-func (s *Shipper) HandleAcks(acks []wire.LogAck) {
+// HandleAcks applies acknowledgments of the server: of the records of runs, or of output.
+func (s *Shipper) HandleAcks(acks []wire.LogAck, ofRuns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range acks {
-		f := s.logs[Attempt{a.UID, a.Attempt}]
+		f := s.logs[Attempt{UID: a.UID, Attempt: a.Attempt, OfRuns: ofRuns}]
 		if f == nil {
 			continue
 		}
@@ -148,13 +151,28 @@ func (s *Shipper) HandleAcks(acks []wire.LogAck) {
 func (s *Shipper) SetConnected(up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.connected = up
+	s.connected, s.sendsRuns = up, false // the next server may be an earlier version
 	if !up {
 		return
 	}
 	for _, f := range s.logs {
 		s.bytesInFlight -= f.rewindUnacked()
 		s.wakeTurnLocked(f)
+	}
+}
+
+// SetSendsRuns sets whether the server of this connection stores the records of runs. Until it is set,
+// they wait.
+func (s *Shipper) SetSendsRuns(sends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sendsRuns = sends; !sends {
+		return
+	}
+	for _, f := range s.logs {
+		if f.OfRuns {
+			s.wakeTurnLocked(f)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ type server struct {
 	random *rand.Rand
 	bad    float64 // share of messages and answers that are lost, doubled or late
 	logs   map[Attempt]*stored
-	acked  func([]wire.LogAck)
+	acked  func(acks []wire.LogAck, ofRuns bool)
 	late   []func()
 	done   map[Attempt]bool
 	resent int // bytes that came although they had been acknowledged
@@ -46,7 +46,7 @@ func newServer(t *testing.T, seed uint64, bad float64) *server {
 	return &server{t: t, random: rand.New(rand.NewPCG(seed, 1)), bad: bad, logs: map[Attempt]*stored{}, done: map[Attempt]bool{}, honest: true}
 }
 
-func (s *server) publish(_ context.Context, uid string, l wire.Logs) error {
+func (s *server) publish(_ context.Context, a Attempt, l wire.Logs) error {
 	data, err := l.Unpack()
 	if err != nil {
 		s.t.Errorf("%v", err)
@@ -54,7 +54,6 @@ func (s *server) publish(_ context.Context, uid string, l wire.Logs) error {
 	l.Data = bytes.Clone(data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := Attempt{uid, l.Attempt}
 	if it := s.logs[a]; it != nil && s.honest && l.Offset < it.acked && len(data) > 0 {
 		s.resent += int(min(it.acked, l.Offset+int64(len(data))) - l.Offset)
 	}
@@ -106,7 +105,7 @@ func (s *server) storeLogs(a Attempt, l wire.Logs) {
 	answered := s.acked
 	s.deliver(func() {
 		it.acked = max(it.acked, ack.Offset)
-		answered([]wire.LogAck{ack})
+		answered([]wire.LogAck{ack}, a.OfRuns)
 	})
 }
 
@@ -141,6 +140,7 @@ func (s *server) run(c Config) (ship *Shipper, stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { ship.Run(ctx) })
 	ship.SetConnected(true)
+	ship.SetSendsRuns(true)
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	s.t.Cleanup(stop)
 	return ship, stop
@@ -186,7 +186,8 @@ func TestShipper_StoresWhatWasWritten(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 2))
 			const tasks = 5
 			writers, dirs, ended := [tasks]*record.Writer{}, [tasks]string{}, [tasks]bool{}
-			attempt := func(i int) Attempt { return Attempt{fmt.Sprintf("task-%d", i), 1} }
+			// Two tasks have the records of their runs beside their output.
+			attempt := func(i int) Attempt { return Attempt{UID: fmt.Sprintf("task-%d", i%3), Attempt: 1, OfRuns: i >= 3} }
 			for i := range writers {
 				dirs[i] = filepath.Join(root, fmt.Sprint(i))
 				writers[i] = record.NewWriter(dirs[i], record.Options{})
@@ -211,6 +212,7 @@ func TestShipper_StoresWhatWasWritten(t *testing.T) {
 				case 0:
 					ship.SetConnected(false)
 					ship.SetConnected(true)
+					ship.SetSendsRuns(true)
 				case 1:
 					stop()
 					ship, stop = s.run(Config{Window: 64 << 10})
@@ -257,7 +259,7 @@ func TestShipper_ReportsLostBytes(t *testing.T) {
 	w.Close(time.Now())
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{})
-	a := Attempt{"task", 1}
+	a := Attempt{UID: "task", Attempt: 1}
 	ship.AddLog(a, dir)
 	ship.EndLog(a)
 	eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
@@ -268,7 +270,7 @@ func TestShipper_ReportsLostBytes(t *testing.T) {
 }
 
 func TestShipper_ResendsWhatTheServerLost(t *testing.T) {
-	dir, a := t.TempDir(), Attempt{"task", 1}
+	dir, a := t.TempDir(), Attempt{UID: "task", Attempt: 1}
 	w := record.NewWriter(dir, record.Options{})
 	s := newServer(t, 1, 0)
 	s.honest = false
@@ -294,7 +296,7 @@ func TestShipper_ResendsWhatTheServerLost(t *testing.T) {
 }
 
 func TestShipper_DropsUnwantedLog(t *testing.T) {
-	dir, a := t.TempDir(), Attempt{"task", 1}
+	dir, a := t.TempDir(), Attempt{UID: "task", Attempt: 1}
 	w := record.NewWriter(dir, record.Options{})
 	s := newServer(t, 1, 0)
 	s.logs[a] = &stored{last: true}
@@ -331,10 +333,10 @@ type floodedShipper struct {
 func newFloodedShipper(t *testing.T) *floodedShipper {
 	root, f := t.TempDir(), &floodedShipper{t: t}
 	var err error
-	f.Shipper, err = New(Config{RepeatAfter: time.Hour, Publish: func(_ context.Context, task string, l wire.Logs) error {
+	f.Shipper, err = New(Config{RepeatAfter: time.Hour, Publish: func(_ context.Context, a Attempt, l wire.Logs) error {
 		data, err := l.Unpack()
 		l.Data = bytes.Clone(data)
-		f.sent = append(f.sent, sentMessage{task, l})
+		f.sent = append(f.sent, sentMessage{a.UID, l})
 		return err
 	}})
 	if err != nil {
@@ -345,7 +347,7 @@ func newFloodedShipper(t *testing.T) *floodedShipper {
 	f.flood = record.NewWriter(filepath.Join(root, "flood"), record.Options{})
 	f.quiet = record.NewWriter(filepath.Join(root, "quiet"), record.Options{})
 	for _, task := range []string{"flood", "quiet"} {
-		f.AddLog(Attempt{task, 1}, filepath.Join(root, task))
+		f.AddLog(Attempt{UID: task, Attempt: 1}, filepath.Join(root, task))
 	}
 	for range 20 * f.cfg.Window / 10_000 {
 		f.flood.Write(record.Stdout, bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 100), time.Now())
@@ -380,7 +382,7 @@ func TestShipper_FloodDoesNotDelayOtherLogs(t *testing.T) {
 		for i := range 40 {
 			f.sendLine(fmt.Sprintf("line %d\n", i))
 			for _, m := range f.sent {
-				f.HandleAcks([]wire.LogAck{{UID: m.task, Attempt: m.Attempt, Seq: m.Seq, Offset: m.Offset + int64(len(m.Data))}})
+				f.HandleAcks([]wire.LogAck{{UID: m.task, Attempt: m.Attempt, Seq: m.Seq, Offset: m.Offset + int64(len(m.Data))}}, false)
 			}
 		}
 	})
@@ -401,7 +403,7 @@ func TestShipper_NeedsNoGoroutinePerTask(t *testing.T) {
 	ship, _ := s.run(Config{})
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
-		ship.AddLog(Attempt{fmt.Sprintf("task-%d", i), 1}, filepath.Join(root, fmt.Sprint(i)))
+		ship.AddLog(Attempt{UID: fmt.Sprintf("task-%d", i), Attempt: 1}, filepath.Join(root, fmt.Sprint(i)))
 	}
 	eventually(t, fmt.Sprintf("at most 100 goroutines more than %d", before), func() bool { return runtime.NumGoroutine() <= before+100 })
 	w := record.NewWriter(filepath.Join(root, "7"), record.Options{})
@@ -409,14 +411,14 @@ func TestShipper_NeedsNoGoroutinePerTask(t *testing.T) {
 	eventually(t, "the line is there", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		it := s.logs[Attempt{"task-7", 1}]
+		it := s.logs[Attempt{UID: "task-7", Attempt: 1}]
 		return it != nil && len(it.text) > 0
 	})
 }
 
 // TestShipper_PollsWithoutInotify simulates a user without inotify watches left.
 func TestShipper_PollsWithoutInotify(t *testing.T) {
-	dir, a := t.TempDir(), Attempt{"task", 1}
+	dir, a := t.TempDir(), Attempt{UID: "task", Attempt: 1}
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{})
 	ship.watch.mu.Lock()
@@ -432,4 +434,28 @@ func TestShipper_PollsWithoutInotify(t *testing.T) {
 			return s.logs[a] != nil && bytes.Count(s.logs[a].text, []byte("hello")) == i+1
 		})
 	}
+}
+
+// A server of the previous version does not know the topic of runs.
+func TestShipper_KeepsRunsFromEarlierServers(t *testing.T) {
+	dir, output, runs := t.TempDir(), Attempt{UID: "task", Attempt: 1}, Attempt{UID: "task", Attempt: 1, OfRuns: true}
+	s := newServer(t, 1, 0)
+	ship, _ := s.run(Config{})
+	ship.SetConnected(false)
+	for _, a := range []Attempt{runs, output} {
+		ship.AddLog(a, filepath.Join(dir, fmt.Sprint(a.OfRuns)))
+		w := record.NewWriter(filepath.Join(dir, fmt.Sprint(a.OfRuns)), record.Options{})
+		w.Write(record.Stdout, []byte("line\n"), time.Now())
+		w.Close(time.Now())
+		ship.EndLog(a)
+	}
+	ship.SetConnected(true) // to another server
+	eventually(t, "the output is acknowledged", func() bool { return s.isDone(1) })
+	s.mu.Lock()
+	if s.logs[runs] != nil || !s.done[output] {
+		t.Errorf("sent %v, done %v", s.logs, s.done)
+	}
+	s.mu.Unlock()
+	ship.SetSendsRuns(true)
+	eventually(t, "the runs are acknowledged", func() bool { return s.isDone(2) && ship.unsentCount() == 0 })
 }

@@ -253,6 +253,7 @@ func (r *Runner) finishAttempt(p *plan, attempt *attempt, s wire.Status) {
 	r.log.Info("task ended", "task", attempt.task.Metadata.Name, "uid", s.TaskUID, "attempt", s.Attempt, "state", s.State, "exitCode", s.ExitCode, "reason", s.Reason)
 	p.records = append(p.records, journal.Record{Kind: journal.Ended, UID: s.TaskUID, Attempt: s.Attempt, At: r.now().UTC(), Status: &s})
 	p.reports = append(p.reports, s)
+	p.addRunHistory(attempt, true)
 	if r.live[s.TaskUID] == attempt {
 		delete(r.live, s.TaskUID)
 	}

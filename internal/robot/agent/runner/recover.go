@@ -29,9 +29,11 @@ func (r *Runner) Recover() error {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	p := &plan{}
+	r.recordContact(p)
 	var lost []abandonedAttempt
 	for _, e := range entries {
 		r.resumeLog(e)
+		r.resumeRunHistory(e)
 		switch {
 		case !e.HasEnded():
 			run, err := r.adoptAttempt(p, e)
@@ -51,6 +53,7 @@ func (r *Runner) Recover() error {
 	if err := r.journal.Append(p.records...); err != nil {
 		return err
 	}
+	r.writeRunHistories(p.histories)
 	for _, s := range p.reports {
 		r.reports.Put(s)
 	}

@@ -39,6 +39,7 @@ type restarts struct {
 	isPastBoot bool
 	// attributes are those of the robot that the journal has.
 	attributes *wire.RobotAttributes
+	contactRun int64     // the last run without contact after which the return of contact was recorded
 	reportedAt time.Time // of the last report about a run; zero: none
 	isHeld     bool      // the last report waits for reportPause
 }
@@ -136,6 +137,7 @@ func (r *Runner) recordRunEnd(attempt *attempt, end wire.Status) wire.Status {
 	end.StartedAt = optionalTime(attempt.startedAt)
 	x.ended = lastRuns(append(x.ended, wire.Run{
 		Run: x.run, StartedAt: end.StartedAt, FinishedAt: end.FinishedAt, ExitCode: end.ExitCode, Signal: end.Signal, Reason: end.Reason,
+		NoContactSince: optionalTime(r.contactLostAt),
 	}))
 	end.Run, end.Runs = x.run, slices.Clone(x.ended)
 	return end
@@ -170,6 +172,7 @@ func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, d rest
 			EndedSinceBoot: r.sinceBoot(), Wait: d.At.Sub(now), Restarts: d.Count.Restarts, Age: now.Sub(d.Count.Since), EndsWithContact: d.EndsWithContact,
 		},
 	})
+	p.addRunHistory(attempt, false)
 	r.reportWait(p, attempt)
 }
 

@@ -165,6 +165,7 @@ type Runner struct {
 	byShim        map[*supervisor.Shim]*attempt
 	newestList    robotEpoch
 	published     []wire.Journal // the answer to the last request for the journal
+	contactLostAt time.Time      // zero: the robot had contact at the beginning of the round
 	stopping      bool
 	sharedSweptAt time.Time
 }
@@ -215,12 +216,15 @@ type attemptKey struct {
 
 // plan holds the decisions of a round. The records are written first.
 type plan struct {
-	records []journal.Record
-	reports []wire.Status
-	starts  []*attempt
+	records   []journal.Record
+	histories []runHistory
+	reports   []wire.Status
+	starts    []*attempt
 }
 
-func (p *plan) isEmpty() bool { return len(p.records)+len(p.reports)+len(p.starts) == 0 }
+func (p *plan) isEmpty() bool {
+	return len(p.records)+len(p.histories)+len(p.reports)+len(p.starts) == 0
+}
 
 // New returns a Runner. Recover must follow, then Run.
 func New(c Config) *Runner {
@@ -312,6 +316,7 @@ func (r *Runner) CountAttempts() int { return len(r.live) + len(r.byShim) }
 // just ended must still be live for them, because the journal does not know its end yet.
 func (r *Runner) runRound(ctx context.Context, messages []message) error {
 	p := &plan{}
+	r.recordContact(p)
 	for _, m := range messages {
 		r.handleMessage(p, m)
 	}
@@ -348,6 +353,7 @@ func (r *Runner) executePlan(ctx context.Context, p *plan) error {
 		if err := r.appendRecords(ctx, p.records); err != nil {
 			return err
 		}
+		r.writeRunHistories(p.histories)
 		for _, s := range p.reports {
 			r.reports.Put(s)
 		}

@@ -48,9 +48,9 @@ func (l *Connection) PublishJournal(ctx context.Context, page wire.Journal) erro
 	return l.publishRobotMessage(ctx, wire.KindHeartbeat, wire.Heartbeat{Journal: &page})
 }
 
-// PublishLogs sends a part of a task's log.
-func (l *Connection) PublishLogs(ctx context.Context, uid string, m wire.Logs) error {
-	return l.publishMessage(ctx, wire.KindLogs, wire.TaskTopic(l.config.RobotID, uid, wire.KindLogs), m, paho.PublishMethod_AsyncSend)
+// PublishLogs sends a part of a task's log, of KindLogs or KindRuns.
+func (l *Connection) PublishLogs(ctx context.Context, uid string, k wire.Kind, m wire.Logs) error {
+	return l.publishMessage(ctx, k, wire.TaskTopic(l.config.RobotID, uid, k), m, paho.PublishMethod_AsyncSend)
 }
 
 // publishRobotMessage sends a message about the robot itself.

@@ -103,7 +103,7 @@ func (r *receivedLogs) publishAll(ctx context.Context, t *testing.T, l *Connecti
 		uid := fmt.Sprintf("task-%d", task)
 		all.Go(func() {
 			for seq := range uint64(each) {
-				if err := l.PublishLogs(ctx, uid, wire.Logs{Attempt: 1, Seq: seq, Data: toSend[logName(uid, seq)]}); err != nil {
+				if err := l.PublishLogs(ctx, uid, wire.KindLogs, wire.Logs{Attempt: 1, Seq: seq, Data: toSend[logName(uid, seq)]}); err != nil {
 					t.Errorf("publish: %v", err)
 					return
 				}
