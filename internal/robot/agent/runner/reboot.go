@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"time"
+
 	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -38,4 +40,18 @@ func (r *Runner) awaitsEarlierStage(attempt *attempt) bool {
 func (attempt *attempt) letsNextStageStart() bool {
 	isRebooted := attempt.restarts != nil && attempt.restarts.isRebooted
 	return !isRebooted && !attempt.startedAt.IsZero() && restart.IsKeptRunning(attempt.task.Spec.Type)
+}
+
+// shutdownWait is how long a task waits that SIGTERM has ended with its shim. As a rule the robot shuts down:
+// then the agent is gone before, and the next one starts the task.
+const shutdownWait = 10 * time.Second
+
+// nextAfterShutdown decides what follows a run that the shutdown of the robot has ended. The attempt must not
+// end, or the robot would start nothing when it boots.
+func (r *Runner) nextAfterShutdown(x *restarts) restart.Decision {
+	d, earliest := x.policy.AfterReboot(x.count, r.bootTime()), r.bootTime().Add(shutdownWait)
+	if !d.IsExhausted && d.At.Before(earliest) {
+		d.At = earliest
+	}
+	return d
 }

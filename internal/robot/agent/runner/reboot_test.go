@@ -198,6 +198,44 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 	}
 }
 
+// A robot shuts down, and its agent sees the ends of the tasks before it is gone itself.
+func TestReboot_AfterAShutdown(t *testing.T) {
+	stopped := shim.Exit{Code: 143, StopReason: wire.ReasonAgentStopped}
+	setUp := func(t *testing.T, change ...func(*wire.Task)) *restartTest {
+		x := newRestartTest(t, append([]func(*wire.Task){ofType("service"), restarting(2, time.Second)}, change...)...)
+		x.dispatch(1)
+		x.begin()
+		x.end(stopped)
+		return x
+	}
+	t.Run("the task starts with the robot", func(t *testing.T) {
+		x := setUp(t)
+		x.pass(shutdownWait - 1)
+		x.requireStarts("while the robot goes down", 1)
+		x.rebootRobot(shim.State{})
+		x.requireStarts("at boot", 1)
+		if got := x.live["t1"].restarts; got.run != 2 || got.count.Restarts != 1 {
+			t.Errorf("run %d, restart %d", got.run, got.count.Restarts)
+		}
+	})
+	t.Run("or without a shutdown", func(t *testing.T) {
+		x := setUp(t)
+		x.pass(shutdownWait)
+		x.requireStarts("after the wait", 2)
+	})
+	t.Run("not if it is to be reported", func(t *testing.T) {
+		setUp(t, onReboot("report")).requireEnd(wire.ReasonAgentStopped, 1)
+	})
+	t.Run("not if the agent ends its tasks", func(t *testing.T) {
+		x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
+		x.dispatch(1)
+		x.begin()
+		x.stopAllAttempts(time.Second)
+		x.end(stopped)
+		x.requireEnd(wire.ReasonAgentStopped, 1)
+	})
+}
+
 // An agent that crashes within a boot knows of no reboot.
 func TestReboot_IsNotARestartOfTheAgent(t *testing.T) {
 	x := newRestartTest(t, ofType("service"), restarting(2, 10*time.Second))

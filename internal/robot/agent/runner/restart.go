@@ -151,6 +151,8 @@ func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case end.Reason == wire.ReasonRobotRebooted:
 		return x.policy.AfterReboot(x.count, r.bootTime())
+	case end.Reason == wire.ReasonAgentStopped && attempt.stopReason == "":
+		return r.nextAfterShutdown(x)
 	case wire.IsWithoutFault(end.Reason):
 	case end.State == wire.ReportCompleted && !restart.IsKeptRunning(attempt.task.Spec.Type):
 	default:
