@@ -111,6 +111,9 @@ func (s *shim) recordStarted() {
 	if err := s.state.appendState(State{Started: &started}); err != nil {
 		s.stopTask("StateLost", 0) // otherwise no agent could find the task's process
 	}
+	if s.spec.SetUp != nil {
+		s.state.syncFile() // a start that a power cut removes would have the artifacts downloaded again
+	}
 	s.state.notifyAgent()
 }
 

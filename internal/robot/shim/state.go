@@ -146,6 +146,10 @@ func (w *stateWriter) writeLines() error {
 	return nil
 }
 
+// syncFile writes the state file to the disk. Without it the state may be lost with a power cut, which does
+// no harm.
+func (w *stateWriter) syncFile() { _ = unix.Fdatasync(w.file) }
+
 // notifyAgent makes the event pipe readable. The agent acts on the start of the task, and on the exit of
 // this process; it would read other changes for nothing.
 func (w *stateWriter) notifyAgent() {

@@ -6,6 +6,7 @@ package setup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -107,11 +108,26 @@ func runRequest(ctx context.Context) (changed []int, err error) {
 	return w.run(ctx, dir)
 }
 
+// syncFiles writes all files of the file system of dir to the disk. After a power cut the task starts with
+// the artifacts that are there, also without a network. It is a variable for tests.
+var syncFiles = func(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(fd), unix.Close(fd))
+}
+
 // run fetches the artifacts into dir and then renders the templates there.
 func (w Work) run(ctx context.Context, dir string) (changed []int, err error) {
 	for _, a := range w.Artifacts {
 		if err := artifact.Fetch(ctx, a, artifact.Limits{}, dir); err != nil {
 			return nil, err
+		}
+	}
+	if len(w.Artifacts) > 0 {
+		if err := syncFiles(dir); err != nil {
+			return nil, fmt.Errorf("write the artifacts to the disk: %w", err)
 		}
 	}
 	for i, t := range w.Templates {
