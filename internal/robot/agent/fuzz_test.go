@@ -49,8 +49,10 @@ func FuzzReceive(f *testing.F) {
 	j, err := journal.Open(f.TempDir(), journal.Options{})
 	must(f, err)
 	log := slog.New(slog.DiscardHandler)
+	logs, err := logship.New(logship.Config{})
+	must(f, err)
 	f.Fuzz(func(t *testing.T, k1 uint8, m1 []byte, k2 uint8, m2 []byte) {
-		a := &Agent{log: log, problems: newRateLimitedLog(log, time.Now), outbox: transport.NewOutbox(nil, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
+		a := &Agent{log: log, logs: logs, problems: newRateLimitedLog(log, time.Now), outbox: transport.NewOutbox(nil, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
 		a.registerHandlers()
 		dir := t.TempDir()
 		lastSeen, err := transport.OpenLastSeen(dir, shim.SinceBoot)

@@ -61,6 +61,13 @@ type logItem struct {
 	line string
 }
 
+func (it logItem) kind() wire.Kind {
+	if it.ofRuns {
+		return wire.KindRuns
+	}
+	return wire.KindLogs
+}
+
 // logWorker writes the logs of its share of the tasks.
 type logWorker struct {
 	*logWriter
@@ -132,7 +139,7 @@ func (l *logWriter) enqueueItem(it logItem) {
 			l.release(it)
 		}
 	}
-	l.m.countDropped(wire.KindLogs, dropQueueFull, 1)
+	l.m.countDropped(it.kind(), dropQueueFull, 1)
 }
 
 // reserve reserves room for an item, and reports whether there was any. The server's own lines

@@ -45,6 +45,7 @@ func (h *Handler) Routes() http.Handler {
 // Register adds the routes to mux.
 func (h *Handler) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/logs", h.handleLogs)
+	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/runs", h.handleRuns)
 }
 
 func (h *Handler) handleLogs(w http.ResponseWriter, r *http.Request) {

@@ -460,3 +460,48 @@ func BenchmarkAppend(b *testing.B) {
 		mustAppend(b, s, key("one"), Piece{Offset: int64(i * len(text)), Data: text})
 	}
 }
+
+func TestStore_KeepsRecordsOfRunsApart(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		limits := Limits{AttemptBytes: 1 << 20, RunBytes: 64 << 10}
+		s, output, runs := open(limits), key("a"), key("a")
+		runs.OfRuns = true
+		mustAppend(t, s, output, Piece{Data: []byte(line(1)), Last: true})
+		var offset int64
+		for n := range 5000 {
+			record := fmt.Appendf(nil, `{"run":%d,"finishedAt":"2026-11-21T17:00:00Z"}`+"\n", n+1)
+			offset = mustAppend(t, s, runs, Piece{Offset: offset, Data: record}).NextOffset
+		}
+		mustSync(t, s, output)
+		mustSync(t, s, runs)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(limits)
+		if state := mustAppend(t, s, runs, Piece{}); state.NextOffset != offset || state.Done {
+			t.Errorf("records %+v, want the next offset %d", state, offset)
+		}
+		if state := mustAppend(t, s, output, Piece{}); state.NextOffset != int64(len(line(1))) || !state.Done {
+			t.Errorf("output %+v", state)
+		}
+		text := read(t, s, runs)
+		if n := int64(len(text)); n > limits.RunBytes || n < limits.RunBytes/2 || !strings.HasSuffix(text, `{"run":5000,"finishedAt":"2026-11-21T17:00:00Z"}`+"\n") {
+			t.Errorf("%d bytes that end with %q", n, text[max(len(text)-100, 0):])
+		}
+		if robots, _ := split(read(t, s, output)); robots != line(1) {
+			t.Errorf("output %q", robots)
+		}
+	})
+}
+
+func TestKey_IsParsedFromItsFile(t *testing.T) {
+	for _, k := range []Key{key("a"), {Namespace: "n", Task: "t", UID: "u", Attempt: 12}, {Namespace: "n", Job: "j", Task: "t", UID: "u", Attempt: 1, OfRuns: true}} {
+		dir, prefix, err := k.location()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := parseKey(dir, prefix); !ok || got != k {
+			t.Errorf("%+v is in %s%s, which is parsed as %+v, %v", k, dir, prefix, got, ok)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -19,6 +20,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 )
@@ -193,8 +196,8 @@ func (r *Robot) openConnection(ctx context.Context) error {
 	r.mu.Lock()
 	r.client, r.connectionID = client, connectionID
 	r.mu.Unlock()
+	r.ship.SetConnected(true) // before the answer, which may allow records of runs
 	r.sendRegister()
-	r.ship.SetConnected(true)
 	return nil
 }
 
@@ -239,10 +242,15 @@ func (r *Robot) LoseConnection() {
 	r.currentClient().TerminateConnectionForTest()
 }
 
-// Reconnect breaks the connection and opens a new one.
-func (r *Robot) Reconnect(ctx context.Context) error {
+// BreakConnection breaks the connection. The tasks go on.
+func (r *Robot) BreakConnection() {
 	r.ship.SetConnected(false)
 	r.currentClient().TerminateConnectionForTest()
+}
+
+// Reconnect breaks the connection and opens a new one.
+func (r *Robot) Reconnect(ctx context.Context) error {
+	r.BreakConnection()
 	return r.openConnection(ctx)
 }
 
@@ -459,6 +467,25 @@ func (r *Robot) writeOutput(k key, it *attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.endAttemptLocked(k, it, "")
+}
+
+// AddRuns writes records of the runs of an attempt, as an agent does that has restarted it, and sends them
+// while the robot is connected. Config.LogDir must be set.
+func (r *Robot) AddRuns(uid string, attempt int32, records []runlog.Record) error {
+	dir := filepath.Join(r.cfg.LogDir, fmt.Sprintf("%s-%d-runs", uid, attempt))
+	w, err := segment.Open(dir, segment.Options{})
+	if err != nil {
+		return err
+	}
+	var lines []byte
+	for _, one := range records {
+		if lines, err = one.Append(lines); err != nil {
+			return errors.Join(err, w.Close())
+		}
+	}
+	_, err = w.Append(lines)
+	r.ship.AddLog(logship.Attempt{UID: uid, Attempt: attempt, OfRuns: true}, dir)
+	return errors.Join(err, w.Close())
 }
 
 func (r *Robot) publishLogs(_ context.Context, a logship.Attempt, l wire.Logs) error {
