@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
 )
 
 // needy returns a Job whose task writes the key password of the Secret db to a file.
@@ -60,11 +62,51 @@ func TestSecret_ReachesOnlyItsTask(t *testing.T) {
 	if out, err := s.RunProgram("k8s4r", "logs", "needy-main-0-write"); err != nil || strings.Contains(out, password) {
 		t.Errorf("the log says %v\n%s", err, out)
 	}
-	s.nowhereInFiles(password)
+	s.nowhereInFiles(password, "logs", "robots")
 }
 
-// nowhereInFiles looks through all files but those of the store, where the Secret is.
-func (s *system) nowhereInFiles(text string) {
+// TestSecret_WaitsForContactAfterARestartOfTheAgent restarts an agent without contact, and then kills the
+// process of a task with a Secret.
+func TestSecret_WaitsForContactAfterARestartOfTheAgent(t *testing.T) {
+	t.Parallel()
+	const password = "hunter2-never-written"
+	s := start(t, "--robots", "0", "--without", "node,console")
+	if out, err := s.kubectl("create", "secret", "generic", "db", "--from-literal=password="+password); err != nil {
+		t.Fatalf("create the Secret: %v\n%s", err, out)
+	}
+	way := faultnet.New(t, hostPort(s.MQTTSURL))
+	s.robotWith("r1", nil)
+	args := []string{"--mqtt-url", "mqtts://" + way.Addr(), "--heartbeat", "1s"}
+	r1 := agent(t, s, "r1", args...)
+	s.awaitRobot("r1", "Online", 20*time.Second)
+	starts, seen := s.file("starts"), s.file("seen")
+	job := restarted("needy", v1alpha1.RestartPolicy{Attempts: 9, Mode: v1alpha1.RestartDelay}, starts, fmt.Sprintf(`echo "$PASSWORD" >> %s; exec sleep 600`, seen))
+	job.Spec.TaskGroups[0].Tasks[0].SecretEnv = map[string]v1alpha1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
+	s.create(job)
+	s.killRun(starts, 1)
+	s.awaitRuns(starts, 2)
+	way.RefuseConnections()
+	r1.Kill()
+	r1 = agent(t, s, "r1", args...)
+	r1.awaitSays(t, 20*time.Second, "no connection to the MQTT broker")
+	s.killRun(starts, 2)
+	r1.awaitSays(t, 20*time.Second, "task will be restarted")
+	s.nowhereInFiles(password, "agents")
+	way.RestoreNetwork()
+	s.awaitRuns(starts, 3)
+	testkit.Eventually(t, 20*time.Second, "each run has the password", func() bool {
+		return strings.Join(linesOf(seen), " ") == strings.Join([]string{password, password, password}, " ")
+	})
+	task := s.awaitTask("needy-main-0-work", "running", 20*time.Second)
+	if got := attemptsIn(starts); !slices.Equal(got, []string{"1", "1", "1"}) || task.Status.Attempt != 1 {
+		t.Errorf("it ran as attempts %s", got)
+	}
+	s.nowhereInFiles(password, "agents")
+}
+
+// nowhereInFiles looks through all files but those of the store, where the Secret is. These directories of
+// the data directory must have some.
+func (s *system) nowhereInFiles(text string, dirs ...string) {
 	s.t.Helper()
 	looked := map[string]bool{}                                                          // by the directory of the data directory
 	err := filepath.WalkDir(s.DataDir, func(path string, d fs.DirEntry, _ error) error { // an error: it has just gone
@@ -84,7 +126,7 @@ func (s *system) nowhereInFiles(text string) {
 		looked[strings.Split(below, string(filepath.Separator))[0]] = true
 		return nil
 	})
-	if err != nil || !looked["logs"] || !looked["robots"] {
+	if err != nil || slices.ContainsFunc(dirs, func(dir string) bool { return !looked[dir] }) {
 		s.t.Errorf("looked through %v, %v", looked, err)
 	}
 }

@@ -70,6 +70,8 @@ func TestExplainJob(t *testing.T) {
 		{"a task that waits for a report or for the manager is not listed", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", in("exited"))}}, false, "", nil},
 		{"a missing Secret", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching"), secretMissing)}}, true, "one of its tasks waits",
 			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it waits for a Secret", Text: "there is no Secret db"}}},
+		{"a Secret is missing for the next run", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", awaitsRun(-time.Second), secretMissing)}}, true, "one of its tasks waits",
+			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it waits for a Secret", Text: "there is no Secret db"}}},
 		{"a restore holds all tasks", job("running", ""), &explain.Parts{Hold: taskstate.ReasonAwaitingJournals, Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", noLabel), task("c", in("running"))}}, true, "2 of its tasks wait",
 			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits until the connected robots have reported what they ran since the restored backup"}}},
 		{"it is paused", job("paused", robotv1.DesiredPaused), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("paused"))}}, true, "its pending tasks do not start until it is resumed",

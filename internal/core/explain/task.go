@@ -116,6 +116,8 @@ var stateSummaries = map[lifecycle.TaskState]string{
 	lifecycle.TaskPaused:      "it does not start until its job is resumed",
 }
 
+const waitsForSecret = "it waits for a Secret"
+
 // summary returns the most important fact. If a task waits for several reasons, it returns the one
 // that must be resolved first: a robot would not help a task whose job starts nothing.
 func (v *view) summary() string {
@@ -130,6 +132,8 @@ func (v *view) summary() string {
 		return "its job does not let it start"
 	case v.mayRetry() && v.nextRetryText() != "":
 		return "it waits for its next attempt"
+	case v.awaitsRun() && v.secretsText() != "":
+		return waitsForSecret
 	case v.awaitsRun():
 		return "its last run has ended, and its robot starts it again"
 	case v.firstAwaited() != nil:
@@ -137,7 +141,7 @@ func (v *view) summary() string {
 	case v.taskState().IsTerminal():
 		return v.endText()
 	case v.secretsText() != "":
-		return "it waits for a Secret"
+		return waitsForSecret
 	case v.acceptedText() != "":
 		return v.acceptedText()
 	}
@@ -205,7 +209,7 @@ func (v *view) robotText() string {
 // secretsText returns what is missing for the task's secretEnv.
 func (v *view) secretsText() string {
 	c := meta.FindStatusCondition(v.task.Status.Conditions, robotv1.ConditionSecretsReady)
-	if c == nil || c.Status != metav1.ConditionFalse || v.taskState() != lifecycle.TaskDispatching {
+	if c == nil || c.Status != metav1.ConditionFalse || v.taskState() != lifecycle.TaskDispatching && !v.awaitsRun() {
 		return ""
 	}
 	return c.Message

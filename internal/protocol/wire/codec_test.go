@@ -58,6 +58,7 @@ func status(t *rapid.T) Status {
 		UpdatedAt: at, Attempt: rapid.Int32().Draw(t, "attempt"), Seq: rapid.Uint64().Draw(t, "seq"), Signal: rapid.Int32().Draw(t, "signal"),
 		Reason: words(t, "reason"), StartedAt: &at, FinishedAt: &at, Outputs: strMap(t, "outputs"),
 		Run: rapid.Int64Range(2, maxRun).Draw(t, "run"), Runs: []Run{{Run: 1, StartedAt: &at, FinishedAt: &at, ExitCode: rapid.Int32().Draw(t, "code of the run")}, {Run: 2, StartedAt: &at}}, NextRunAt: &at,
+		NeedsSecrets: rapid.Bool().Draw(t, "needs secrets"),
 	}
 }
 
@@ -80,7 +81,7 @@ func TestEncode_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		roundTrip(t, Dispatch{Action: ActionCreate, Task: task(t), Attempt: rapid.Int32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), RobotUID: words(t, "era"), Started: rapid.Bool().Draw(t, "dispatch started")})
 		roundTrip(t, status(t))
-		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskReference{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started"), StartsNoRun: rapid.Bool().Draw(t, "starts no run")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), RobotUID: words(t, "list era"), ServerConnectionID: words(t, "server connection")})
+		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskReference{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started"), StartsNoRun: rapid.Bool().Draw(t, "starts no run")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), RobotUID: words(t, "list era"), ServerConnectionID: words(t, "server connection"), SendsSecrets: rapid.Bool().Draw(t, "sends secrets")})
 		roundTrip(t, Ack{Heartbeat: rapid.Uint64().Draw(t, "n"), Tasks: []TaskAck{{UID: words(t, "acked"), Attempt: 1, Seq: rapid.Uint64().Draw(t, "acked seq")}}})
 		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels"), Policy: drawPolicy(t)})
 		roundTrip(t, Heartbeat{Seq: rapid.Uint64().Draw(t, "beat")})

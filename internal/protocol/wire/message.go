@@ -124,8 +124,8 @@ type Dispatch struct {
 	// Robot (v2) has the robot's labels and attributes, if the task refers to them.
 	Robot *RobotAttributes `json:"robot,omitempty"`
 	// Secrets (v2) are the values of the Task's secretEnv. They are not in the Task, because both
-	// sides store that.
-	Secrets Secrets `json:"secrets,omitempty"`
+	// sides store that. If nil, the dispatch has none: it is about an attempt that has started.
+	Secrets Secrets `json:"secrets,omitzero"`
 	// Traceparent (v2) is a user property beside the payload: the position of the attempt in a
 	// trace, or empty.
 	Traceparent string `json:"-"`
@@ -158,6 +158,8 @@ type TaskList struct {
 	// ServerConnectionID (v2) is different for each connection of a server to the broker. After a
 	// change the agent repeats what is not acknowledged: the earlier server may have lost it.
 	ServerConnectionID string `json:"serverConnectionId,omitempty"`
+	// SendsSecrets (v2) is set by servers that act on Status.NeedsSecrets.
+	SendsSecrets bool `json:"sendsSecrets,omitempty"`
 }
 
 // TaskReference names one attempt of one task.
@@ -225,6 +227,9 @@ type Status struct {
 	// NextRunAt (v2) is when the next run starts, by the robot's clock, while the attempt waits for it.
 	// State is ReportRunning and Reason is ReasonRestarting then.
 	NextRunAt *time.Time `json:"nextRunAt,omitempty"`
+	// NeedsSecrets (v2) asks the server to dispatch the attempt again, with the values of its secretEnv:
+	// an agent before had them.
+	NeedsSecrets bool `json:"needsSecrets,omitempty"`
 	// Traceparent (v2) is a user property beside the payload: that of the dispatch.
 	Traceparent string `json:"-"`
 }

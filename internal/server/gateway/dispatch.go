@@ -26,7 +26,7 @@ type dispatchMessage struct {
 	Started  bool          `json:"started,omitempty"`
 
 	Robot   *wire.RobotAttributes `json:"robot,omitempty"`
-	Secrets wire.Secrets          `json:"secrets,omitempty"`
+	Secrets wire.Secrets          `json:"secrets,omitzero"`
 }
 
 // wantedAction returns the action that a Task requests of its robot. Empty: none, also

@@ -140,6 +140,7 @@ type Gateway struct {
 	sliceQueue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	finalizerQueue workqueue.TypedRateLimitingInterface[types.UID]
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
+	secretRequests secretRequests                                  // of agents for attempts that have started
 	syncedAt       atomic.Int64                                    // uptime when the index was complete, in nanoseconds; zero: not yet
 	// formerManagerAt is the uptime at the last write of a manager that does not read slices, in
 	// nanoseconds; zero: none.

@@ -52,18 +52,26 @@ func needsSecrets(t *robotv1.Task, action string) bool {
 // dispatchSecrets reads the secrets of a task and sends its dispatch. Values are not
 // kept; a repetition reads them again.
 func (g *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
-	t := g.objects.task(uid)
-	if wantedAction(t) != wire.ActionCreate {
+	t, request := g.objects.task(uid), g.secretRequests.get(uid)
+	isRequested := request.isOpen(t)
+	if !isRequested && wantedAction(t) != wire.ActionCreate {
+		g.secretRequests.drop(request)
 		return nil
 	}
 	values, err := readSecrets(ctx, g.apiReader, t)
 	if no, ok := errors.AsType[*secretError](err); ok {
-		return g.recordSecretError(ctx, t, no) // the downlink requests them again
+		g.secretRequests.drop(request)
+		return g.recordSecretError(ctx, t, no) // the downlink requests them again, or the agent
 	}
 	if err != nil {
 		return fmt.Errorf("secretEnv of task %s/%s: %w", t.Namespace, t.Name, err)
 	}
-	g.downlink.sendWithSecrets(t, values)
+	g.secretRequests.drop(request)
+	if isRequested {
+		g.downlink.sendRequestedSecrets(request, values)
+	} else {
+		g.downlink.sendWithSecrets(t, values)
+	}
 	return g.clearSecretError(ctx, t)
 }
 

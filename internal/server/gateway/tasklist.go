@@ -366,7 +366,7 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	epoch = max(epoch, c.dispatch, c.list)
 	payload := encodeList(tasks, protocol, wire.TaskList{
 		Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID), JournalRequest: request,
-		ServerConnectionID: fmt.Sprintf("%s-%d", l.serverID, connection),
+		ServerConnectionID: fmt.Sprintf("%s-%d", l.serverID, connection), SendsSecrets: true,
 	})
 	if len(payload) > wire.MaxPayload {
 		// The broker would close our connection. The previous list remains: it is too

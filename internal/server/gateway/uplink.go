@@ -276,6 +276,7 @@ func (g *Gateway) handleStatus(m inbound) error {
 	isFirst := g.downlink.recordAnswer(r)
 	g.taskLists.recordEnd(r)
 	g.recordAnswer(m.RobotID)
+	g.requestSecrets(r)
 	if r.State == wire.ReportPending {
 		g.handleAccepted(r, isFirst)
 		return nil

@@ -237,6 +237,7 @@ func (r *Runner) buildReport(attempt *attempt, s wire.Status) wire.Status {
 	s.Seq, s.UpdatedAt = max(attempt.lastReport.Seq, attempt.seqBase)+1, now
 	s.StartedAt = optionalTime(attempt.startedAt)
 	attempt.addRuns(&s)
+	s.NeedsSecrets = !s.IsTerminal() && attempt.lacksSecrets()
 	if s.IsTerminal() && s.FinishedAt == nil {
 		s.FinishedAt = &now
 	}

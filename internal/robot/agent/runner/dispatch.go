@@ -73,6 +73,7 @@ func (r *Runner) handleLiveTask(p *plan, attempt *attempt, d wire.Dispatch) {
 		if s := dispatchEpoch(d); !s.isBefore(attempt.dispatchedAt) {
 			attempt.dispatchedAt = s
 		}
+		r.takeSecrets(p, attempt, d.Secrets)
 		p.reports = append(p.reports, r.answerDispatch(attempt))
 		r.updateAttributes(attempt, d.Robot)
 	case r.stopping:
@@ -273,6 +274,7 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 		return
 	}
 	r.newestList = now
+	r.setSendsSecrets(l.SendsSecrets)
 	named := make(map[attemptKey]bool, len(l.Refs))
 	for _, ref := range l.Refs {
 		named[attemptKey{ref.UID, max(ref.Attempt, 1)}] = true

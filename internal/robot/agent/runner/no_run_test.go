@@ -52,7 +52,7 @@ func TestNoRun_NextAgentStopsTheTask(t *testing.T) {
 	x.dispatch(1)
 	x.begin()
 	x.round(wire.Dispatch{Action: wire.ActionDelete, Task: x.task, Attempt: 1})
-	x.isAlive = true
+	x.alive = x.shims.last
 	x.restartAgent()
 	if want := []string{wire.ReasonStopped}; !slices.Equal(x.shims.stops, want) {
 		t.Errorf("its shim was asked to stop for %v, want %v", x.shims.stops, want)

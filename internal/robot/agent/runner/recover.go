@@ -189,7 +189,7 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 	if x == nil {
 		return nil
 	}
-	x.run, x.attributes, x.lacksSecrets = e.Run, e.Attributes, len(s.SecretEnv) > 0
+	x.run, x.attributes, x.secrets.areMissing = e.Run, e.Attributes, len(s.SecretEnv) > 0
 	x.isRebooted = r.hasRebootedSince(e.LastBootID()) || e.AwaitsRun() && e.LastEnd.Status.Reason == wire.ReasonRobotRebooted
 	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID
 	if end := e.LastEnd; end != nil {

@@ -30,8 +30,7 @@ type restarts struct {
 	startsNone bool
 	// noRunReason is why no further run starts, as the journal has it. If empty, one may.
 	noRunReason string
-	// lacksSecrets is set if an agent before had the values of the task's secretEnv.
-	lacksSecrets bool
+	secrets     lostSecrets
 	// isRebooted is set if the attempt was last active in an earlier boot, until a process runs in this one.
 	isRebooted bool
 	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot. How
@@ -115,7 +114,7 @@ func (r *Runner) endRun(p *plan, attempt *attempt, end wire.Status) {
 // failure, unless the restart is only for a robot without contact: then the policy is used up.
 func (x *restarts) endInsteadOfRun(last wire.Status, endsWithContact bool) (end wire.Status, isBarred bool) {
 	switch {
-	case !x.startsNone && !x.isPastBoot && !x.lacksSecrets:
+	case !x.startsNone && !x.isPastBoot && !x.secrets.areBarring(endsWithContact):
 		return wire.Status{}, false
 	case endsWithContact:
 		return last, true
@@ -244,7 +243,7 @@ func (r *Runner) advanceWaits(p *plan) {
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
 			r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonSelfStopped))
-		case now.Before(x.last.next), r.awaitsEarlierStage(attempt):
+		case now.Before(x.last.next), x.secrets.areMissing, r.awaitsEarlierStage(attempt):
 		default:
 			r.planRun(p, attempt)
 		}
@@ -294,8 +293,11 @@ func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 	wait = maxRestartSleep
 	for _, attempt := range r.live {
 		x := attempt.restarts
-		if x.isWaiting() && !r.awaitsEarlierStage(attempt) {
-			wait, isNeeded = min(wait, x.last.next.Sub(now)), true
+		if x.isWaiting() {
+			isNeeded = true
+			if !x.secrets.areMissing && !r.awaitsEarlierStage(attempt) {
+				wait = min(wait, x.last.next.Sub(now))
+			}
 		}
 		if x != nil && x.isHeld {
 			wait, isNeeded = min(wait, x.reportedAt.Add(reportPause).Sub(now)), true

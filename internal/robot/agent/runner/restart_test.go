@@ -30,18 +30,15 @@ type scriptedShims struct {
 	refusal   error            // of Start
 	stops     []string         // reasons
 	updates   []supervisor.Update
-	journaled []int64    // the run in the journal at each start
-	left      shim.State // of the exited shim that an agent finds
-	isAlive   bool       // the shim that an agent finds has not exited
-	adopted   []string   // the directories in which it looked
+	journaled []int64          // the run in the journal at each start
+	left      shim.State       // of the shim that an agent finds
+	alive     *supervisor.Shim // the shim that it finds, unless that has exited
+	adopted   []string         // the directories in which it looked
 }
 
 func (s *scriptedShims) Adopt(dir string) (*supervisor.Shim, shim.State, error) {
 	s.adopted = append(s.adopted, dir)
-	if s.isAlive {
-		return &supervisor.Shim{}, s.left, nil
-	}
-	return nil, s.left, nil
+	return s.alive, s.left, nil
 }
 
 func (s *scriptedShims) Start(spec shim.Spec, _ string) (*supervisor.Shim, error) {
@@ -96,10 +93,10 @@ type restartTest struct {
 	wall    time.Time
 	boot    time.Duration
 	task    wire.Task
-	left    shim.State // of the last shim, for the next agent
-	isAlive bool       // the last shim is alive when the next agent starts
-	bootID  string     // empty: that of this machine
-	offline bool       // the next agent has no contact
+	left    shim.State       // of the last shim, for the next agent
+	alive   *supervisor.Shim // the last shim, if it outlives its agent
+	bootID  string           // empty: that of this machine
+	offline bool             // the next agent has no contact
 	// leftovers are those for which the last agent has looked.
 	leftovers []supervisor.Leftover
 }
@@ -116,7 +113,7 @@ func (x *restartTest) startAgent() {
 	j, err := journal.Open(x.dir, journal.Options{})
 	must(x.t, err)
 	x.t.Cleanup(func() { _ = j.Close() })
-	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left, isAlive: x.isAlive}, &recordedReports{now: func() time.Duration { return x.boot }}
+	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left}, &recordedReports{now: func() time.Duration { return x.boot }}
 	x.Runner = New(Config{
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
 		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, Log: slog.New(slog.DiscardHandler),
@@ -126,6 +123,7 @@ func (x *restartTest) startAgent() {
 		},
 	})
 	x.SetConnected(!x.offline)
+	x.shims.alive, x.shims.last = x.alive, x.alive
 	must(x.t, x.Recover())
 }
 
@@ -547,7 +545,6 @@ func TestRestart_WithoutContactDoesNotGiveUp(t *testing.T) {
 // What prevents the next run does not turn a failure into an end without fault: with contact the policy would
 // allow no other run.
 func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
-	secret := func(t *wire.Task) { t.Spec.SecretEnv = map[string]wire.SecretKey{"PASSWORD": {Optional: true}} }
 	pause := func(x *restartTest) {
 		x.round(wire.TaskList{Epoch: 9, Refs: []wire.TaskReference{{UID: "t1", Attempt: 1, Started: true, StartsNoRun: true}}})
 	}
@@ -561,8 +558,8 @@ func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
 		"with the end of another agent": {func(x *restartTest) { x.left = shim.State{MayHaveStarted: true, Exit: &shim.Exit{Code: 4}} }, (*restartTest).restartAgent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(1, time.Second), secret, func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(2 * time.Hour) })
-			x.dispatch(1)
+			x := newRestartTest(t, restarting(1, time.Second), withSecret, func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(2 * time.Hour) })
+			x.dispatchSecrets(wire.Secrets{"PASSWORD": password})
 			x.begin()
 			x.end(shim.Exit{Code: 3})
 			x.pass(time.Second)
@@ -815,33 +812,6 @@ func TestRestart_LooksAtTheClockDuringALongWait(t *testing.T) {
 	x.end(shim.Exit{Code: 3})
 	if wait, isNeeded := x.untilRestart(); !isNeeded || wait != maxRestartSleep {
 		t.Errorf("sleeps for %v, %t, want %v", wait, isNeeded, maxRestartSleep)
-	}
-}
-
-func TestRestart_NextAgentHasNoSecrets(t *testing.T) {
-	secret := func(t *wire.Task) { t.Spec.SecretEnv = map[string]wire.SecretKey{"PASSWORD": {Optional: true}} }
-	t.Run("while the task waits", func(t *testing.T) {
-		x := waitingTest(t, secret)
-		x.restartAgent()
-		if end := x.requireEnd(wire.ReasonAgentRestarted, 1); !strings.Contains(end.Message, "exit code 3") {
-			t.Errorf("end %+v", end)
-		}
-	})
-	for name, test := range map[string]struct {
-		exit   shim.Exit
-		reason string
-	}{
-		"when the task fails":     {shim.Exit{Code: 3}, wire.ReasonAgentRestarted},
-		"when the task completes": {shim.Exit{}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(1, time.Second), secret)
-			x.dispatch(1)
-			x.begin()
-			x.left = shim.State{MayHaveStarted: true, Exit: &test.exit}
-			x.restartAgent()
-			x.requireEnd(test.reason, 1)
-		})
 	}
 }
 

@@ -17,9 +17,13 @@ const reportPause = time.Second
 func (r *Runner) reportWait(p *plan, attempt *attempt) {
 	x := attempt.restarts
 	next := r.wallTime(x.last.next)
+	wait := fmt.Sprintf("Restarting at %s UTC", next.Format(time.TimeOnly))
+	if x.secrets.areMissing {
+		wait = waitsForSecrets
+	}
 	r.reportRun(p, attempt, wire.Status{
 		State: wire.ReportRunning, Reason: wire.ReasonRestarting, Event: wire.ReasonRestarting, NextRunAt: &next,
-		Message: fmt.Sprintf("Restarting at %s UTC (run %d): %s", next.Format(time.TimeOnly), x.run+1, describeRunEnd(x.last.status)),
+		Message: fmt.Sprintf("%s (run %d): %s", wait, x.run+1, describeRunEnd(x.last.status)),
 	})
 }
 
@@ -32,13 +36,6 @@ func describeRunEnd(s wire.Status) string {
 		return fmt.Sprintf("signal %d (%s)", s.Signal, syscall.Signal(s.Signal))
 	}
 	return s.Message
-}
-
-// secretsLostStatus returns the report about an attempt that cannot go on after the end of a run.
-func secretsLostStatus(end wire.Status) wire.Status {
-	s := unknownEndStatus()
-	s.Message = "The agent was restarted and has the values of secretEnv no more, so the robot cannot restart the task: " + describeRunEnd(end)
-	return s
 }
 
 // logLine returns the line of the agent in the log before the output of a run. It is empty for the first.

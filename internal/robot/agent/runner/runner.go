@@ -164,6 +164,7 @@ type Runner struct {
 	live          map[string]*attempt // by the task's UID
 	byShim        map[*supervisor.Shim]*attempt
 	newestList    robotEpoch
+	sendsSecrets  bool           // the server acts on requests for secrets, by its newest list
 	published     []wire.Journal // the answer to the last request for the journal
 	contactLostAt time.Time      // zero: the robot had contact at the beginning of the round
 	stopping      bool
@@ -327,6 +328,7 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 	}
 	r.journalNoRuns(p)
 	r.advanceWaits(p)
+	r.requestSecrets(p)
 	r.reportProgress(p)
 	r.sendHeldReports(p)
 	if err := r.executePlan(ctx, p); err != nil {
