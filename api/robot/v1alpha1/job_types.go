@@ -466,6 +466,11 @@ type TaskCounts struct {
 	// CanceledTasks were canceled.
 	// +optional
 	CanceledTasks int32 `json:"canceledTasks,omitempty"`
+	// UnconfirmedStops is the number of tasks that were ended without their robots, such as by a cancel
+	// while a robot was out of contact: their processes may still be running. These tasks are counted
+	// in their state as well.
+	// +optional
+	UnconfirmedStops int32 `json:"unconfirmedStops,omitempty"`
 }
 
 // JobStatus is the observed state of a job. The manager's job controller writes it, except the

@@ -169,6 +169,12 @@ type TaskStatus struct {
 	// LastRestartTime is the time at which the last of them was created. Written by the manager.
 	// +optional
 	LastRestartTime *metav1.MicroTime `json:"lastRestartTime,omitempty"`
+	// UnconfirmedStop is set after the task has ended without its robot, such as by a cancel while the
+	// robot was out of contact: a process may still be running there. It is removed when the robot has
+	// reported the end of the attempt, or has no object anymore. Not set if there is none. Written by
+	// the manager.
+	// +optional
+	UnconfirmedStop *UnconfirmedStop `json:"unconfirmedStop,omitempty"`
 	// PauseAttempt is the number of an attempt that starts no further run: when its current run has
 	// ended, the attempt ends. 0 if there is none. Written by the manager.
 	// +optional
@@ -230,6 +236,17 @@ const (
 	MaxRuns     = 10 // of an attempt
 	MaxEvents   = 10
 )
+
+// UnconfirmedStop is an attempt that was ended without its robot. Until the robot has received the stop,
+// the process may run on, and the agent may restart it.
+type UnconfirmedStop struct {
+	// Robot is the name of the robot.
+	Robot string `json:"robot"`
+	// Attempt is the number of the attempt. If there are several, it is the oldest one.
+	Attempt int32 `json:"attempt"`
+	// Since is the time at which the task was ended without its robot.
+	Since metav1.MicroTime `json:"since"`
+}
 
 // Restarts counts the restarts of a task on the same robot, for the restartPolicy.
 type Restarts struct {

@@ -93,6 +93,10 @@ func TestPlan(t *testing.T) {
 			in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 4, CanceledTasks: 1}), func(w *Input) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, FailedTasks: 10}
 			}), wantState: "failed"},
+		{name: "a job that was canceled counts the stops that robots have confirmed since",
+			in: newInput("canceled", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *Input) {
+				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, CanceledTasks: 10, UnconfirmedStops: 2}
+			}), wantState: "canceled"},
 		{name: "a service whose tasks have all ended stays running", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
 		{name: "a service of which too many tasks failed has failed", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
 		{name: "a system job without a robot waits for one", in: newInput("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "pending"},

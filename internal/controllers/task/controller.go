@@ -30,7 +30,8 @@ import (
 // Name is the name of the controller.
 const Name = "task"
 
-// Index fields of Tasks. The first two contain only Tasks that have not ended.
+// Index fields of Tasks. The first two contain only Tasks that have not ended, and the first also those
+// with a stop that is not confirmed.
 const (
 	indexRobot    = "spec.targetRobot" // and the robot of the lost attempt
 	indexJob      = "spec.jobName"
@@ -133,13 +134,16 @@ var taskIndexes = map[string]func(*v1alpha1.Task) []string{
 	indexReplica:  func(t *v1alpha1.Task) []string { return []string{taskstate.ReplicaOf(t).String()} },
 }
 
-// robotsOfTask returns the robots whose phase matters to a Task: that of the current attempt and that
-// of the lost one.
-func robotsOfTask(t *v1alpha1.Task) []string {
-	if lifecycle.TaskState(t.Status.State).IsTerminal() {
-		return nil
+// robotsOfTask returns the robots whose phase matters to a Task: that of the current attempt, that of the
+// lost one, and that of a stop that is not confirmed.
+func robotsOfTask(t *v1alpha1.Task) (robots []string) {
+	if u := t.Status.UnconfirmedStop; u != nil {
+		robots = append(robots, u.Robot)
 	}
-	robots := []string{t.Spec.TargetRobot}
+	if lifecycle.TaskState(t.Status.State).IsTerminal() {
+		return robots
+	}
+	robots = append(robots, t.Spec.TargetRobot)
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil && o.Robot != t.Spec.TargetRobot {
 		robots = append(robots, o.Robot)
 	}

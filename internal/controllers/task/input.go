@@ -29,6 +29,9 @@ type Input struct {
 	// OtherAttempts are the attempts that are not known to have ended, with their robots. Read
 	// for tasks that wait or have exited, if their job sets disconnect.stopOnRobotAfter.
 	OtherAttempts []OtherAttempt
+	// OpenAttempts are the attempts that are not known to have ended, with their robots. Read for tasks
+	// that may end without their robots, or have.
+	OpenAttempts []OtherAttempt
 	// LostAttemptRobot is the robot of the lost attempt. Nil if there is no such attempt, or
 	// its robot has no object.
 	LostAttemptRobot *v1alpha1.Robot
@@ -58,7 +61,7 @@ type Input struct {
 	MayExplain bool
 }
 
-// OtherAttempt is an attempt beside the current one that may still be running.
+// OtherAttempt is an attempt that may still be running.
 type OtherAttempt struct {
 	Attempt int32
 	// Name is the name of its robot.

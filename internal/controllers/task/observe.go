@@ -52,7 +52,7 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 		return nil, err
 	}
 	state := lifecycle.TaskState(t.Status.State).OrPending()
-	if state.IsTerminal() && !w.canRequeue(state) {
+	if state.IsTerminal() && !w.canRequeue(state) && t.Status.UnconfirmedStop == nil {
 		return nil, nil
 	}
 	if err := c.observeReplica(ctx, w); err != nil {
@@ -93,7 +93,8 @@ func (c *Controller) observeScheduler(w *Input, state lifecycle.TaskState) error
 	return nil
 }
 
-// observeLost reads what matters only for tasks with a lost robot or with several attempts.
+// observeLost reads what matters only for tasks with a lost robot or with several attempts, and for those
+// that end without their robots.
 func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.TaskState) (err error) {
 	t := w.Task
 	if state == lifecycle.TaskUnknown {
@@ -108,7 +109,12 @@ func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.
 		w.BetterRobot = c.Scheduler.BetterRobot(t, w.LostAttemptRobot, w.Robot)
 	}
 	if (state.IsPlaceable() || state == lifecycle.TaskExited) && w.disconnectPolicy().stopAfter > 0 {
-		w.OtherAttempts, err = c.readOtherAttempts(ctx, t)
+		if w.OtherAttempts, err = c.readOpenAttempts(ctx, t); err != nil {
+			return err
+		}
+	}
+	if w.needsOpenAttempts(state) {
+		w.OpenAttempts, err = c.readOpenAttempts(ctx, t)
 	}
 	return err
 }
@@ -120,8 +126,8 @@ func (w *Input) needsRobotComparison() bool {
 	return lifecycle.TaskState(s.State).IsActive() && s.LostAttempt != 0 && s.FindAttempt(s.LostAttempt) != nil && w.disconnectPolicy().reconcile == v1alpha1.ReconcileBestScore
 }
 
-// readOtherAttempts returns the attempts of a Task that are not known to have ended.
-func (c *Controller) readOtherAttempts(ctx context.Context, t *v1alpha1.Task) (open []OtherAttempt, err error) {
+// readOpenAttempts returns the attempts of a Task that are not known to have ended.
+func (c *Controller) readOpenAttempts(ctx context.Context, t *v1alpha1.Task) (open []OtherAttempt, err error) {
 	for i := range t.Status.Attempts {
 		a := &t.Status.Attempts[i]
 		if a.FinishedAt != nil || a.Robot == "" {

@@ -29,6 +29,7 @@ func Plan(now time.Time, in Input) Actions {
 	p := newPlanner(now, in)
 	if in.Task.DeletionTimestamp == nil || p.state.HoldsResources() {
 		p.runSteps(planSteps)
+		p.updateUnconfirmedStop()
 	}
 	return p.actions
 }

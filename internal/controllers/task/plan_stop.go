@@ -13,8 +13,8 @@ import (
 // stopTask cancels the task if its job cancels its tasks.
 //
 // A task on a robot keeps its state until the robot reports the end, because its process still runs.
-// The wait is bounded, and skipped if the robot is lost. A lost attempt is stopped at the same time
-// without waiting for it.
+// The wait is bounded, and skipped if the robot is out of contact: status.unconfirmedStop then says that
+// the process may still run. A lost attempt is stopped at the same time without waiting for it.
 func (p *planner) stopTask() bool {
 	if !p.isJobStopping() {
 		return false
@@ -30,7 +30,7 @@ func (p *planner) stopTask() bool {
 		p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s", because)
 	case !p.state.HoldsResources():
 		p.sendSignal(lifecycle.TaskCancel, v1alpha1.ReasonCanceled, "%s", because)
-	case p.isRobotLost():
+	case !isOnline(p.Robot):
 		p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; robot %s %s", because, p.lastRobot(), p.describeLoss())
 	default:
 		if p.awaitStop(v1alpha1.ReasonStopping, because) {

@@ -192,6 +192,7 @@ func (g *story) planTasks() (changed bool) {
 		if w.needsRobotComparison() {
 			w.BetterRobot = g.s.BetterRobot(t, w.LostAttemptRobot, w.Robot)
 		}
+		w.OpenAttempts = g.openAttempts(t)
 		steps := Plan(g.now, w)
 		for _, why := range steps.Reasons {
 			g.logLine("plan: %s %s", n, why)
@@ -211,6 +212,16 @@ func (g *story) planTasks() (changed bool) {
 		}
 	}
 	return changed
+}
+
+// openAttempts returns the attempts that have not ended, with their robots.
+func (g *story) openAttempts(t *v1alpha1.Task) (open []OtherAttempt) {
+	for i := range t.Status.Attempts {
+		if a := &t.Status.Attempts[i]; a.FinishedAt == nil && a.Robot != "" {
+			open = append(open, OtherAttempt{Attempt: a.Attempt, Name: a.Robot, Robot: g.robots[a.Robot]})
+		}
+	}
+	return open
 }
 
 func TestStories(t *testing.T) {

@@ -35,6 +35,8 @@ type groupTasks struct {
 	stateCounts map[lifecycle.TaskState]int
 	// failuresByRobot counts the Tasks that failed on each robot.
 	failuresByRobot map[string]int
+	// unconfirmedStops counts the Tasks that were ended without their robots.
+	unconfirmedStops int
 	// unbound counts the Tasks that wait without a robot.
 	unbound int
 	// outdatedTasks counts the unfinished Tasks with an old definition.
@@ -62,6 +64,7 @@ type taskRecord struct {
 	since        time.Time // when the run was first seen; zero if none runs
 	version      uint64
 	deleting     bool // it is being deleted and follows no requeue
+	unconfirmed  bool // it was ended without its robot, which has not confirmed it
 
 	isRange           bool         // it runs a range of an array
 	isIndex           bool         // it runs a single index of an array
@@ -238,6 +241,7 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		lostAttempt:  t.Status.LostAttempt,
 		version:      version,
 		deleting:     t.DeletionTimestamp != nil,
+		unconfirmed:  t.Status.UnconfirmedStop != nil,
 	}
 	if c.deleting {
 		c.failedRobots = nil
@@ -275,6 +279,9 @@ func (m *groupTasks) countRecord(c taskRecord, n int) {
 	}
 	if c.needsRevision() {
 		m.outdatedTasks += n
+	}
+	if c.unconfirmed {
+		m.unconfirmedStops += n
 	}
 	for _, robot := range c.failedRobots {
 		if m.failuresByRobot[robot] += n; m.failuresByRobot[robot] == 0 {
@@ -376,5 +383,5 @@ func (m *groupTasks) hasRecord(name string) bool {
 
 // countStates returns the existing Tasks by state.
 func (m *groupTasks) countStates() lifecycle.Counts {
-	return lifecycle.Counts{Total: len(m.records), In: maps.Clone(m.stateCounts)}
+	return lifecycle.Counts{Total: len(m.records), In: maps.Clone(m.stateCounts), UnconfirmedStops: m.unconfirmedStops}
 }

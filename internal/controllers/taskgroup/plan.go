@@ -173,8 +173,13 @@ type Actions struct {
 // Plan returns the actions for one group.
 func Plan(now time.Time, c Config, w Input) Actions {
 	p := &plan{now: now, Config: c, Input: w}
-	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || p.hasEnded() {
+	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil {
 		p.out.ReleaseReservations = true
+		return p.out
+	}
+	if p.hasEnded() {
+		p.out.ReleaseReservations = true
+		p.countUnconfirmedStops()
 		return p.out
 	}
 	if w.CreatingTasks > 0 {

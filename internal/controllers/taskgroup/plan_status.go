@@ -17,7 +17,7 @@ import (
 // Replicas from canceledFrom on count as canceled. A Task that is being created counts as
 // pending.
 func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
-	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning(), IsUnsettled: p.isUnsettled()}
+	c := lifecycle.Counts{Total: p.totalTasks(), UnconfirmedStops: p.Tasks.UnconfirmedStops, KeepsOpen: p.isKeptRunning(), IsUnsettled: p.isUnsettled()}
 	for state, n := range p.existingTasks() {
 		c.AddTasks(state, n)
 	}
@@ -93,10 +93,22 @@ func (p *plan) planStatus() {
 			changed = true
 		}
 	}
+	p.writeStatus(s, changed)
+}
+
+// countUnconfirmedStops updates their number in a group that has ended. Nothing else of it changes.
+func (p *plan) countUnconfirmedStops() {
+	s := p.Group.Status.DeepCopy()
+	s.UnconfirmedStops = taskcounts.ToStatus(p.Tasks).UnconfirmedStops
+	p.writeStatus(s, false)
+}
+
+// writeStatus sets the status to write if it differs, and if it is urgent or a write is due.
+func (p *plan) writeStatus(s *v1alpha1.TaskGroupStatus, isUrgent bool) {
 	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
 		return
 	}
-	if ready := p.LastStatus.Add(p.Tick); !changed && p.now.Before(ready) {
+	if ready := p.LastStatus.Add(p.Tick); !isUrgent && p.now.Before(ready) {
 		p.requeueAt(ready)
 		return
 	}

@@ -64,6 +64,7 @@ func ToStatus(c lifecycle.Counts) v1alpha1.TaskCounts {
 		SucceededTasks:   n(lifecycle.TaskCompleted),
 		FailedTasks:      n(lifecycle.TaskFailed),
 		CanceledTasks:    n(lifecycle.TaskCanceled),
+		UnconfirmedStops: saturate(c.UnconfirmedStops),
 	}
 	out.PendingTasks = saturate(c.PendingCount()) - out.SoftFailedTasks
 	return out
@@ -75,6 +76,7 @@ func saturate(n int) int32 { return int32(min(n, math.MaxInt32)) }
 // AddTo adds the fields of a status to counts. PendingTasks are included in Total only.
 func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 	c.Total += int(t.TotalTasks)
+	c.UnconfirmedStops += int(t.UnconfirmedStops)
 	for state, n := range map[lifecycle.TaskState]int32{
 		lifecycle.TaskDispatching: t.DispatchingTasks,
 		lifecycle.TaskRunning:     t.RunningTasks,

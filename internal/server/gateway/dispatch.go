@@ -90,14 +90,18 @@ func isLostAttempt(t *robotv1.Task) bool {
 }
 
 // canceledAttempts returns the attempts that are no longer current and whose end has not
-// been reported. The manager may have to wait for it before it starts another one.
+// been reported. The manager may have to wait for it before it starts another one, or has
+// ended the task without its robot.
 func canceledAttempts(t *robotv1.Task) (open []robotv1.TaskAttempt) {
-	if t == nil || t.DeletionTimestamp != nil || lifecycle.TaskState(t.Status.State).IsTerminal() {
+	if t == nil || t.DeletionTimestamp != nil {
 		return nil
 	}
-	s := &t.Status
+	s, hasEnded := &t.Status, lifecycle.TaskState(t.Status.State).IsTerminal()
+	if hasEnded && s.UnconfirmedStop == nil {
+		return nil
+	}
 	for _, a := range s.Attempts {
-		counts := a.Attempt == s.LostAttempt || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).HoldsResources()
+		counts := !hasEnded && a.Attempt == s.LostAttempt || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).HoldsResources()
 		if a.FinishedAt == nil && a.Robot != "" && !counts {
 			open = append(open, a)
 		}

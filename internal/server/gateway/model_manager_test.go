@@ -105,6 +105,9 @@ func (m *model) groupInputFrom(tasks map[string]*robotv1.Task, g *robotv1.TaskGr
 		state := lifecycle.TaskState(t.Status.State).OrPending()
 		w.Tasks.Total++
 		w.Tasks.AddTasks(state, 1)
+		if t.Status.UnconfirmedStop != nil || m.broken == keepsCount && g.Status.UnconfirmedStops > 0 {
+			w.Tasks.UnconfirmedStops++
+		}
 		if jobState.MayStart(state) {
 			w.UnstoppedTasks++
 		}
@@ -206,6 +209,7 @@ func (m *model) planTaskFromCache(name string) draft {
 			}
 		}
 	}
+	w.OpenAttempts = m.openAttempts(t)
 	if w.ReservedRobot != "" {
 		at = w.ReservedRobot
 	}
@@ -227,6 +231,7 @@ func (m *model) planTaskFromCache(name string) draft {
 	d := draft{seen: t}
 	m.planRestarts(w.Task, func() *robotv1.TaskStatus {
 		d.actions = task.Plan(m.now, w)
+		m.breakStops(&t.Status, d.actions.Status)
 		return d.actions.Status
 	})
 	return d

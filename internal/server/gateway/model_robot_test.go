@@ -210,6 +210,9 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 		}
 	}
 	for _, ref := range l.Canceled {
+		if r.m.broken == ignoresCanceled {
+			break
+		}
 		if live := r.live[ref.UID]; live == nil || live.attempt != ref.Attempt {
 			r.concludeAttempt(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}})
 		}

@@ -249,6 +249,7 @@ func (m *model) runEvent() {
 // checkInvariants checks what must hold after any order of events.
 func (m *model) checkInvariants() {
 	m.checkCanceled()
+	m.checkUnconfirmedStops()
 	if m.job.Spec.Disconnect.StopOnRobotAfter == nil {
 		return
 	}
@@ -744,5 +745,5 @@ func (m *model) isSettled() bool {
 			return false
 		}
 	}
-	return true
+	return !m.hasUnconfirmedStops()
 }

@@ -388,9 +388,15 @@ func TestTaskList_HidesLostAttemptFromLegacyAgent(t *testing.T) {
 	}
 }
 
-// A manager that must not let two attempts run waits for the end of the attempt that timed out. So
-// the list queries the robot for that end.
-func TestTaskList_AsksForEndOfTimedOutAttempt(t *testing.T) {
+// unconfirmed marks the last attempt as ended without its robot.
+func unconfirmed(s *robotv1.TaskStatus) {
+	s.UnconfirmedStop = &robotv1.UnconfirmedStop{Robot: "r1", Attempt: s.Attempt, Since: metav1.NewMicroTime(clock)}
+}
+
+// A manager that must not let two attempts run waits for the end of the attempt that timed out, and one
+// that has canceled a task without its robot shows that until the end. So the list queries the robot for
+// that end.
+func TestTaskList_AsksForEndOfAttempt(t *testing.T) {
 	end := func(s *robotv1.TaskStatus) { s.Attempts[0].FinishedAt = &metav1.MicroTime{Time: clock} }
 	for _, row := range []struct {
 		name string
@@ -401,6 +407,9 @@ func TestTaskList_AsksForEndOfTimedOutAttempt(t *testing.T) {
 		{"it timed out", taskIn(lifecycle.TaskExited, 1, timedOut), 1},
 		{"another robot is to try", taskIn(lifecycle.TaskSoftFailed, 1, timedOut), 1},
 		{"its robot has answered", taskIn(lifecycle.TaskSoftFailed, 1, timedOut, end), 0},
+		{"it was canceled without its robot", taskIn(lifecycle.TaskCanceled, 1, unconfirmed), 1},
+		{"its robot has confirmed the stop", taskIn(lifecycle.TaskCanceled, 1, unconfirmed, end), 0},
+		{"it was canceled, and nothing is awaited", taskIn(lifecycle.TaskCanceled, 1), 0},
 	} {
 		l, v, out := newTestLists(robotv1.ProtocolV2)
 		v.deliverTask(atVersion(row.task, 7))
