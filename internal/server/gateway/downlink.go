@@ -100,7 +100,7 @@ func (d *downlink) onTaskChanged(uid types.UID) {
 	if old != nil && old.deletedTask != nil {
 		return
 	}
-	action := wantedAction(t)
+	action := d.wantedAction(t)
 	if action == "" {
 		d.dropLocked(old)
 		return
@@ -306,8 +306,12 @@ func (d *downlink) sendNext() bool {
 		return true
 	}
 	t := d.objects.task(i.uid)
-	if t == nil || wantedAction(t) != i.action {
+	if t == nil || d.wantedAction(t) != i.action {
 		return true // a newer item will be scheduled
+	}
+	if d.awaitsLegacyStop(t) {
+		d.sendLegacyStop(t, i)
+		return true
 	}
 	if i.due.IsZero() || d.canRelease(t, i) {
 		d.releaseTask(i.uid)

@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// A legacy agent stops nothing because of a list, and mostly does not report that it has stopped a task.
+// So a task that has ended while such a robot was out of contact is deleted there as soon as the robot is
+// connected. After the time that a deletion waits, the server records the end in place of the robot.
+
+// wantedAction returns the action that a Task requests of its robot, with regard to the robot's protocol.
+func (d *downlink) wantedAction(t *robotv1.Task) string {
+	if d.awaitsLegacyStop(t) {
+		return wire.ActionDelete
+	}
+	return wantedAction(t)
+}
+
+// awaitsLegacyStop reports whether a task has ended without the legacy agent that has its last attempt.
+func (d *downlink) awaitsLegacyStop(t *robotv1.Task) bool {
+	if t == nil || !lifecycle.TaskState(t.Status.State).IsTerminal() {
+		return false
+	}
+	isLast := func(a robotv1.TaskAttempt) bool { return a.Attempt == t.Status.Attempt }
+	return slices.ContainsFunc(canceledAttempts(t), isLast) && d.protocolOf(t.CurrentRobot()) == robotv1.ProtocolV1
+}
+
+// sendLegacyStop sends the delete of such a task to a connected robot. Its end is recorded when the robot
+// has answered, or has had enough time.
+func (d *downlink) sendLegacyStop(t *robotv1.Task, i item) {
+	switch {
+	case i.due.IsZero(), d.isConnected(i.robot) && i.tries > 0 && d.now().Sub(i.firstSent) >= d.legacyGrace:
+		d.addReport(report{robot: i.robot, uid: t.UID, attempt: t.Status.Attempt, legacy: true, Status: wire.Status{
+			State: wire.ReportFailed, ExitCode: exitCodeUnknown, Reason: wire.ReasonStopped, UpdatedAt: d.now(),
+		}})
+	case d.isConnected(i.robot):
+		d.sendItem(t, i)
+	default:
+		d.forgetTries(i)
+	}
+}
+
+// isConnected reports whether the server receives messages of a robot.
+func (d *downlink) isConnected(robotID string) bool {
+	r := d.objects.robot(robotID)
+	return r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected)
+}
+
+// forgetTries makes the time for the answer start when the item is sent next.
+func (d *downlink) forgetTries(was item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := d.items[was.uid]; i != nil && i.isSameDispatch(&was) {
+		i.tries, i.firstSent = 0, time.Time{}
+	}
+}

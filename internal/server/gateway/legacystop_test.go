@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// stopLink is a link to a legacy agent that was out of contact when a task of it was canceled.
+type stopLink struct {
+	*longLink
+	task    *robotv1.Task
+	reports []report
+	version uint64
+}
+
+func newStopLink() *stopLink {
+	task := taskIn(lifecycle.TaskCanceled, 1, unconfirmed)
+	l := &stopLink{longLink: newLongLink(task), task: task, version: 10}
+	l.addReport = func(r report) bool { l.reports = append(l.reports, r); return true }
+	return l
+}
+
+func (l *stopLink) setConnected(is metav1.ConditionStatus) {
+	r := l.objects.robot("r1").DeepCopy()
+	l.version++
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: robotv1.ConditionConnected, Status: is, Reason: "Test"})
+	r.ResourceVersion = strconv.FormatUint(l.version, 10)
+	l.objects.putRobot(r)
+}
+
+func TestDownlink_StopsEndedTaskOfLegacyAgent(t *testing.T) {
+	t.Run("nothing is sent before it is connected", func(t *testing.T) {
+		l := newStopLink()
+		l.passTime(time.Hour)
+		if l.sent != 0 || len(l.reports) != 0 {
+			t.Errorf("sent %d times, %d reports", l.sent, len(l.reports))
+		}
+	})
+	t.Run("the end is recorded when the agent has had time to stop the task", func(t *testing.T) {
+		l := newStopLink()
+		l.passTime(time.Hour)
+		l.setConnected(metav1.ConditionTrue)
+		l.passTime(maxRepeat)
+		if l.sent == 0 || len(l.reports) != 0 {
+			t.Fatalf("sent %d times, %d reports", l.sent, len(l.reports))
+		}
+		l.passTime(releaseAfter)
+		if len(l.reports) != 1 {
+			t.Fatalf("%d reports", len(l.reports))
+		}
+		v := applyReport(l.at, l.task, l.reports[0])
+		if a := v.status.FindAttempt(1); a.FinishedAt == nil || a.Reason != wire.ReasonStopped || v.status.State != string(lifecycle.TaskCanceled) {
+			t.Errorf("the task is %s, its attempt %+v", v.status.State, a)
+		}
+	})
+	t.Run("the time starts again when it disconnects", func(t *testing.T) {
+		l := newStopLink()
+		l.setConnected(metav1.ConditionTrue)
+		l.passTime(releaseAfter - time.Second)
+		l.setConnected(metav1.ConditionFalse)
+		l.passTime(time.Hour)
+		if l.sent == 0 || len(l.reports) != 0 {
+			t.Errorf("sent %d times, %d reports", l.sent, len(l.reports))
+		}
+	})
+	t.Run("its answer ends the wait", func(t *testing.T) {
+		l := newStopLink()
+		l.setConnected(metav1.ConditionTrue)
+		l.passTime(maxRepeat / 30)
+		l.recordAnswer(report{robot: "r1", uid: l.task.UID, attempt: 1, legacy: true, Status: wire.Status{State: wire.ReportRunning, Event: eventFailed}})
+		l.passTime(0)
+		if len(l.reports) != 1 {
+			t.Errorf("%d reports", len(l.reports))
+		}
+	})
+	t.Run("nothing follows once the stop is confirmed", func(t *testing.T) {
+		l := newStopLink()
+		l.setConnected(metav1.ConditionTrue)
+		done := atVersion(l.task.DeepCopy(), 100)
+		done.Status.Attempts[0].FinishedAt = &metav1.MicroTime{Time: clock}
+		l.objects.deliverTask(done)
+		l.onTaskChanged(done.UID)
+		l.passTime(time.Hour)
+		if l.sent != 0 || len(l.reports) != 0 || len(l.items) != 0 {
+			t.Errorf("sent %d times, %d reports, %d items", l.sent, len(l.reports), len(l.items))
+		}
+	})
+	t.Run("a current agent is stopped by its list", func(t *testing.T) {
+		l := newStopLink()
+		l.protocolOf = func(string) string { return robotv1.ProtocolV2 }
+		l.onTaskChanged(l.task.UID)
+		l.setConnected(metav1.ConditionTrue)
+		l.passTime(time.Hour)
+		if l.sent != 0 || len(l.reports) != 0 {
+			t.Errorf("sent %d times, %d reports", l.sent, len(l.reports))
+		}
+	})
+}
