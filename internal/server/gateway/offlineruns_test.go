@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -43,7 +43,8 @@ func (s *system) readRuns(ctx context.Context, task *robotv1.Task) (p runlog.Pag
 	if w.Code != http.StatusOK {
 		return p, fmt.Errorf("%d: %s", w.Code, w.Body)
 	}
-	return p, json.NewDecoder(w.Body).Decode(&p)
+	err = json.NewDecoder(w.Body).Decode(&p)
+	return p, err
 }
 
 // maxOfflineRunsTime bounds the time in which 10,000 runs can be read after a robot has connected again.
@@ -109,8 +110,9 @@ func TestGateway_WithoutLogStoreReceivesNoRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := testutil.ToFloat64(s.gateway.m.received.WithLabelValues(string(wire.KindRuns))); n > 0 {
-		t.Errorf("the robot has sent %v messages with runs", n)
+	var sent dto.Metric
+	if err := s.gateway.m.received.WithLabelValues(string(wire.KindRuns)).Write(&sent); err != nil || sent.GetCounter().GetValue() > 0 {
+		t.Errorf("the robot has sent runs: %v, %v", &sent, err)
 	}
 	s.stop()
 	s.logs = files

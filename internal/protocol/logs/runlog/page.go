@@ -54,8 +54,8 @@ type Page struct {
 	RunCount int64 `json:"runCount"`
 	// Items are in the order of their numbers.
 	Items []Run `json:"items"`
-	// Gaps are those with runs between the first and the last item, or next to them, in the order of
-	// their first runs.
+	// Gaps are those with runs from the first to the last item, and those without records next to them, in
+	// the order of their first runs.
 	Gaps []Gap `json:"gaps"`
 	// Before of the Query for the runs before these. If 0, there are none.
 	Before int64 `json:"before,omitempty"`
@@ -163,6 +163,12 @@ func (c *Collector) BuildPage(attempt int32) Page {
 	if c.more {
 		p.Before = first
 	}
-	p.Gaps = slices.DeleteFunc(c.gaps, func(g Gap) bool { return g.LastRun < first-1 || g.FirstRun > last+1 })
+	p.Gaps = slices.DeleteFunc(c.gaps, func(g Gap) bool {
+		next := int64(1) // a gap without items is next to one
+		if g.Reason == OutOfContact {
+			next = 0
+		}
+		return g.LastRun < first-next || g.FirstRun > last+next
+	})
 	return p
 }
