@@ -31,6 +31,7 @@ import (
 	"k8s4r.io/k8s4r/internal/cli/doctor"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
 )
 
 // connection holds the flags that select the cluster and the user. They have kubectl's names and
@@ -84,6 +85,8 @@ type cluster struct {
 	logs func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error)
 	// actions reads a page of what users did from the server. The address is as for logs.
 	actions func(ctx context.Context, server string, q actionlog.Query) (actionlog.Page, error)
+	// runs reads a page of the runs of a task from the server. The address is as for logs.
+	runs func(ctx context.Context, server, namespace, task string, q runlog.Query) (runlog.Page, error)
 	// podLogs opens the log of a container through the API server.
 	podLogs func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error)
 }
@@ -130,7 +133,7 @@ func newCluster(config *rest.Config, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), actions: newActionReader(config), podLogs: newPodLogReader(config)}, nil
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), actions: newActionReader(config), runs: newRunReader(config), podLogs: newPodLogReader(config)}, nil
 }
 
 func serverURL(config *rest.Config) string {

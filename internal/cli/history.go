@@ -19,6 +19,9 @@ import (
 type historyOptions struct {
 	conn          connection
 	who           bool
+	task          string
+	job           string
+	attempt       int32
 	user          string
 	since         string
 	limit         int
@@ -47,14 +50,19 @@ var historyKinds = []struct {
 func historyCommand(d *deps) *cobra.Command {
 	var o historyOptions
 	cmd := &cobra.Command{
-		Use:   "history --who [KIND [NAME]]",
-		Short: "Show who did what to Jobs, workflows and robots",
-		Long: `Lists from the archive which user created, changed or deleted objects, and what each
-request asked for, the last first. It covers one object, a kind or a namespace, also
-after the objects were deleted. You see the kinds that you may list. Actions of
+		Use:   "history {TASK | --job JOB | --who [KIND [NAME]]}",
+		Short: "Show the runs of a task, or who did what to Jobs, workflows and robots",
+		Long: `Lists the runs of a task's last attempt, or of each task of a Job: how often its robot has
+started it, and how each run ended. Runs that the robot made without contact are listed
+once it is connected again, with a line that shows when it was out of contact.
+
+With --who it lists from the archive which user created, changed or deleted objects, and
+what each request asked for, the last first. It covers one object, a kind or a namespace,
+also after the objects were deleted. You see the kinds that you may list. Actions of
 K8s4r's own programs are not recorded.`,
-		Example: "  " + d.program + " history --who job demo\n  " + d.program + " history --who --user anna --since 24h -A\n  " + d.program + " history --who robot rover-1 -o json",
-		Args:    checkArgs(cobra.MaximumNArgs(2)),
+		Example:           "  " + d.program + " history demo-inspect-3-main\n  " + d.program + " history --job demo --limit 1000 -o json\n  " + d.program + " history --who job demo\n  " + d.program + " history --who --user anna --since 24h -A\n  " + d.program + " history --who robot rover-1 -o json",
+		Args:              checkArgs(cobra.MaximumNArgs(2)),
+		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args, d.now()); err != nil {
 				return err
@@ -64,27 +72,43 @@ K8s4r's own programs are not recorded.`,
 	}
 	o.addFlags(cmd.Flags())
 	completeFlag(cmd, "output", outputJSON)
+	_ = cmd.RegisterFlagCompletionFunc("job", d.completeNames(&o.conn, jobKind, anyNumber))
 	return cmd
 }
 
 func (o *historyOptions) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.who, "who", false, "list the actions of users; required, because the console shows all other history")
-	f.StringVar(&o.user, "user", "", "list only actions of this user")
-	f.StringVar(&o.since, "since", "", "list only newer actions: a duration such as 24h, or a time such as 2026-11-21T17:00:00Z")
-	f.IntVar(&o.limit, "limit", 100, "maximum number of actions to list")
+	f.BoolVar(&o.who, "who", false, "list the actions of users")
+	f.StringVar(&o.job, "job", "", "list the runs of all tasks of this Job, instead of one task")
+	f.Int32Var(&o.attempt, "attempt", 0, "attempt of the task; defaults to the last one")
+	f.StringVar(&o.user, "user", "", "with --who, list only actions of this user")
+	f.StringVar(&o.since, "since", "", "with --who, list only newer actions: a duration such as 24h, or a time such as 2026-11-21T17:00:00Z")
+	f.IntVar(&o.limit, "limit", 100, "maximum number of actions, or of runs of a task, to list")
 	f.StringVarP(&o.output, "output", "o", "", "output format: json; defaults to a table")
-	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list actions in all namespaces")
+	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --who, list actions in all namespaces")
 	f.StringVar(&o.server, "logs-server", "", "URL of k8s4r-server; defaults to its published address")
 	o.conn.addFlags(f)
 }
 
-// maxHistory bounds the actions that one command lists.
+// maxHistory bounds the actions, or the runs of a task, that one command lists.
 const maxHistory = 100_000
 
-// parseArgs parses [KIND [NAME]] and KIND/NAME.
-func (o *historyOptions) parseArgs(args []string, now time.Time) (err error) {
-	if !o.who {
-		return usagef("history: --who is required; the console shows all other history")
+func (o *historyOptions) parseArgs(args []string, now time.Time) error {
+	if o.limit < 1 || o.limit > maxHistory {
+		return usagef("--limit=%d: must be from 1 to %d", o.limit, maxHistory)
+	}
+	if err := checkFormat(o.output, outputJSON); err != nil {
+		return &usageError{err: err}
+	}
+	if o.who {
+		return o.parseActionArgs(args, now)
+	}
+	return o.parseRunArgs(args)
+}
+
+// parseActionArgs parses [KIND [NAME]] and KIND/NAME.
+func (o *historyOptions) parseActionArgs(args []string, now time.Time) (err error) {
+	if o.job != "" || o.attempt != 0 {
+		return usagef("history: --who cannot be combined with --job and --attempt")
 	}
 	if len(args) == 1 {
 		if kind, name, found := strings.Cut(args[0], "/"); found {
@@ -105,14 +129,8 @@ func (o *historyOptions) parseArgs(args []string, now time.Time) (err error) {
 			return usagef("--since=%s: %w", o.since, err)
 		}
 	}
-	switch {
-	case o.limit < 1 || o.limit > maxHistory:
-		return usagef("--limit=%d: must be from 1 to %d", o.limit, maxHistory)
-	case o.query.Name != "" && o.allNamespaces:
+	if o.query.Name != "" && o.allNamespaces {
 		return usagef("history: a name cannot be combined with --all-namespaces")
-	}
-	if err := checkFormat(o.output, outputJSON); err != nil {
-		return &usageError{err: err}
 	}
 	return nil
 }
@@ -129,6 +147,13 @@ func parseHistoryKind(name string) (string, error) {
 }
 
 func (o *historyOptions) runHistory(ctx context.Context, d *deps, c *cluster) error {
+	if o.who {
+		return o.listActions(ctx, d, c)
+	}
+	return o.listRuns(ctx, d, c)
+}
+
+func (o *historyOptions) listActions(ctx context.Context, d *deps, c *cluster) error {
 	if !o.allNamespaces {
 		o.query.Namespace = c.namespace
 	}

@@ -75,7 +75,12 @@ func TestHistory_RejectsInvalidInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"job", "demo"}, "--who is required"},
+		{nil, "a task, a Job with --job, or --who is required"},
+		{[]string{"job", "demo"}, "--who is required with a kind and a name"},
+		{[]string{"demo-main", "--job", "demo"}, "cannot be combined with the task"},
+		{[]string{"demo-main", "--attempt", "-1"}, "--attempt=-1"},
+		{[]string{"demo-main", "--since", "1h"}, "require --who"},
+		{[]string{"--who", "--job", "demo"}, "--who cannot be combined"},
 		{[]string{"--who", "dog"}, `unknown type "dog": must be job, group`},
 		{[]string{"--who", "--limit", "0"}, "--limit=0: must be from 1"},
 		{[]string{"--who", "--since", "soon"}, "--since=soon"},

@@ -21,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
 )
 
 // newLogReader returns a function that reads logs from k8s4r-server. It authenticates with the
@@ -44,6 +45,18 @@ func newActionReader(config *rest.Config) func(ctx context.Context, server strin
 			return actionlog.Page{}, err
 		}
 		p, err := logclient.ListActions(ctx, config, at, q)
+		return p, toServerError(err, at)
+	}
+}
+
+// newRunReader returns a function that reads the runs of an attempt from k8s4r-server.
+func newRunReader(config *rest.Config) func(ctx context.Context, server, namespace, task string, q runlog.Query) (runlog.Page, error) {
+	return func(ctx context.Context, server, namespace, task string, q runlog.Query) (runlog.Page, error) {
+		at, err := chooseServer(ctx, config, server)
+		if err != nil {
+			return runlog.Page{}, err
+		}
+		p, err := logclient.ListRuns(ctx, config, at, namespace, task, q)
 		return p, toServerError(err, at)
 	}
 }

@@ -1,0 +1,54 @@
+package logclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"k8s.io/client-go/rest"
+
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/protocol/actionlog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+)
+
+// maxPageBytes bounds the answer with a page of actions or runs.
+const maxPageBytes = 64 << 20
+
+// ListActions reads a page of what users did. It fails as OpenLog does.
+func ListActions(ctx context.Context, config *rest.Config, at serveraddr.Address, q actionlog.Query) (p actionlog.Page, err error) {
+	err = getJSON(ctx, config, at, actionlog.Path+"?"+q.Encode(), &p)
+	return p, err
+}
+
+// ListRuns reads a page of the runs of an attempt. It fails as OpenLog does.
+func ListRuns(ctx context.Context, config *rest.Config, at serveraddr.Address, namespace, task string, q runlog.Query) (p runlog.Page, err error) {
+	err = getJSON(ctx, config, at, runlog.Path(namespace, task)+"?"+q.Encode(), &p)
+	return p, err
+}
+
+// getJSON decodes the answer of the server to a request.
+func getJSON(ctx context.Context, config *rest.Config, at serveraddr.Address, address string, into any) error {
+	c, err := newClient(config, at)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+address, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := c.Do(request)
+	if err != nil {
+		return &UnreachableError{err}
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return readError(answer, at.URL)
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxPageBytes)).Decode(into); err != nil {
+		return fmt.Errorf("read the answer of the server at %s: %w", at.URL, err)
+	}
+	return nil
+}
