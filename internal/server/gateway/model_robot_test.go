@@ -1,12 +1,16 @@
 package gateway
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
+	"pgregory.net/rapid"
+
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 )
 
 // attemptID identifies one attempt of one task.
@@ -24,6 +28,8 @@ type modelRobot struct {
 	up bool
 	// restartsTasks is set if its agent restarts tasks.
 	restartsTasks bool
+	// restartsOnReboot is set if it restarts them after a reboot, too.
+	restartsOnReboot bool
 	// silent is set while it is connected but handles no message for its tasks.
 	silent bool
 	// inbox holds the messages in flight to the robot.
@@ -35,8 +41,15 @@ type modelRobot struct {
 	unacked map[attemptID]wire.Status
 	seq     uint64
 	listed  wire.TaskList
-	// acked is when the last acknowledged heartbeat was sent.
-	acked time.Time
+	// acked is when the last acknowledged heartbeat was sent, or when the robot was started.
+	acked   time.Time
+	journal modelJournal
+	// ranges are what the shims of ranges have written.
+	ranges map[attemptID]*runningRange
+	// isOff is set while the robot has no power.
+	isOff bool
+	// awaitsContact is set from a reboot until a heartbeat is acknowledged.
+	awaitsContact bool
 }
 
 type liveAttempt struct {
@@ -45,15 +58,28 @@ type liveAttempt struct {
 	started  time.Time     // of the last run
 	indexes  *runningRange // nil if it is no range
 	runs     *agentRuns    // nil if the agent does not restart it
+	// stopReason is set while the process is being stopped.
+	stopReason string
+	// next is a newer attempt that waits for the end of this one.
+	next *wire.Dispatch
 }
 
 // heartbeatAck acknowledges the heartbeat that was sent at this time.
 type heartbeatAck struct{ sent time.Time }
 
 func (r *modelRobot) queueReport(uid string, attempt int32, s wire.Status) {
+	r.queueBuilt(r.buildReport(uid, attempt, s))
+}
+
+// buildReport completes a report about an attempt.
+func (r *modelRobot) buildReport(uid string, attempt int32, s wire.Status) wire.Status {
 	r.seq++
 	s.TaskUID, s.Attempt, s.Seq, s.UpdatedAt = uid, attempt, r.seq, r.m.now
-	r.unacked[attemptID{uid, attempt}] = s
+	return s
+}
+
+func (r *modelRobot) queueBuilt(s wire.Status) {
+	r.unacked[attemptID{s.TaskUID, s.Attempt}] = s
 	r.sendReport(s)
 }
 
@@ -103,10 +129,13 @@ func (r *modelRobot) receive(message any) {
 		id := attemptID{message.UID, message.Attempt}
 		if s, ok := r.unacked[id]; ok && s.Seq <= message.Seq {
 			delete(r.unacked, id)
+			if r.ends[id] != nil {
+				r.appendRecords(journal.Record{Kind: journal.Acked, UID: id.uid, Attempt: id.attempt})
+			}
 		}
 	case heartbeatAck:
 		if message.sent.After(r.acked) {
-			r.acked = message.sent
+			r.acked, r.awaitsContact = message.sent, false
 		}
 	}
 }
@@ -117,6 +146,7 @@ func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 	switch {
 	case d.Action == wire.ActionDelete:
 		if live != nil && d.Attempt >= live.attempt {
+			r.refuseNext(live, func(next wire.Dispatch) bool { return next.Attempt <= d.Attempt })
 			r.stopAttempt(uid)
 		} else if live == nil {
 			r.concludeAttempt(d)
@@ -132,11 +162,14 @@ func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 		} else {
 			r.refuseAttempt(d, wire.ReasonSuperseded)
 		}
-	default:
-		if live != nil {
-			r.endAttempt(uid, wire.ReasonSuperseded, 143)
-		}
+	case live == nil:
 		r.startAttempt(d)
+	default:
+		if live.next == nil || live.next.Attempt <= d.Attempt {
+			live.next = &d
+		}
+		r.queueReport(uid, live.next.Attempt, wire.Status{State: wire.ReportPending})
+		r.requestStop(uid, wire.ReasonSuperseded)
 	}
 }
 
@@ -149,10 +182,32 @@ func (r *modelRobot) startAttempt(d wire.Dispatch) {
 		return // a dispatch may have been in flight for longer than the self-stop deadline
 	}
 	uid := d.Task.Metadata.UID
-	r.m.recordStart(r.id, attemptID{uid, d.Attempt})
-	r.ends[attemptID{uid, d.Attempt}] = nil
-	r.live[uid] = &liveAttempt{attempt: d.Attempt, dispatch: d, started: r.m.now, indexes: r.startRange(attemptID{uid, d.Attempt}, d.Task.Spec.Array), runs: r.startRuns(attemptID{uid, d.Attempt}, d.Task.Spec)}
+	id, runs := attemptID{uid, d.Attempt}, (*agentRuns)(nil)
+	records := []journal.Record{{Kind: journal.Accepted, UID: uid, Attempt: d.Attempt, Task: &d.Task, Dispatched: &journal.DispatchStamp{Epoch: d.Epoch}}}
+	if r.restartsTasks && d.Task.Spec.Array == nil {
+		runs = newRuns(d.Task.Spec, 1)
+		records = append(records, journal.Record{Kind: journal.Run, UID: uid, Attempt: d.Attempt, Run: 1})
+	}
+	r.startAfterRecords(func() {
+		r.m.recordStart(r.id, id)
+		if runs != nil {
+			r.m.recordRunStart(r.id, runID{id, 1})
+		}
+	}, records...)
+	r.ends[id] = nil
+	r.live[uid] = &liveAttempt{attempt: d.Attempt, dispatch: d, started: r.m.now, indexes: r.startRange(id, d.Task.Spec.Array), runs: runs}
+	r.ranges[id] = r.live[uid].indexes
 	r.reportRunning(uid)
+}
+
+// startAfterRecords writes records, and then starts what they are about.
+func (r *modelRobot) startAfterRecords(start func(), records ...journal.Record) {
+	if r.m.broken == startsBeforeRecord {
+		start()
+		start = func() {}
+	}
+	r.appendRecords(records...)
+	start()
 }
 
 // reportRunning reports that a task runs or waits for its next run, with the ends of its indexes so far.
@@ -165,8 +220,23 @@ func (r *modelRobot) reportRunning(uid string) {
 
 func (r *modelRobot) refuseAttempt(d wire.Dispatch, reason string) {
 	s := wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason}
-	r.ends[attemptID{d.Task.Metadata.UID, d.Attempt}] = &s
-	r.queueReport(d.Task.Metadata.UID, d.Attempt, s)
+	r.recordEnd(attemptID{d.Task.Metadata.UID, d.Attempt}, s)
+}
+
+// recordEnd journals and reports the end of an attempt.
+func (r *modelRobot) recordEnd(id attemptID, s wire.Status) {
+	s = r.buildReport(id.uid, id.attempt, s)
+	r.appendRecords(journal.Record{Kind: journal.Ended, UID: id.uid, Attempt: id.attempt, Status: &s})
+	r.ends[id] = &s
+	r.queueBuilt(s)
+}
+
+// refuseNext drops the attempt that waits for the end of another, and reports it if it is refused.
+func (r *modelRobot) refuseNext(live *liveAttempt, mustNotStart func(wire.Dispatch) bool) {
+	if next := live.next; next != nil && mustNotStart(*next) {
+		live.next = nil
+		r.refuseAttempt(*next, wire.ReasonStopped)
+	}
 }
 
 // latestAttempt returns the latest attempt of a task that the robot has seen.
@@ -205,7 +275,11 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 		}
 	}
 	for _, uid := range r.liveUIDs() {
-		if live := r.live[uid]; live.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, live.attempt}] {
+		live := r.live[uid]
+		if next := live.next; next != nil && next.Epoch <= l.Epoch && !named[attemptID{uid, next.Attempt}] {
+			live.next = nil
+		}
+		if live.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, live.attempt}] {
 			r.stopAttempt(uid)
 		}
 	}
@@ -232,30 +306,54 @@ func (r *modelRobot) concludeAttempt(d wire.Dispatch) {
 // stopAttempt ends an attempt because the server has requested it.
 func (r *modelRobot) stopAttempt(uid string) {
 	if r.mayStop(uid) {
-		r.endAttempt(uid, wire.ReasonStopped, 143)
+		r.requestStop(uid, wire.ReasonStopped)
+	}
+}
+
+// requestStop stops the process of an attempt, which may take until endStopping. The first reason counts.
+func (r *modelRobot) requestStop(uid, reason string) {
+	live := r.live[uid]
+	if live.runs.isWaiting() || !r.m.stopsTakeTime || r.m.failuresOff || rapid.IntRange(0, 2).Draw(r.m.t, "stops at once") == 0 {
+		r.endAttempt(uid, cmp.Or(live.stopReason, reason), 143)
+		return
+	}
+	if live.runs != nil && live.stopReason == "" && r.m.broken != forgetsStop {
+		r.appendRecords(journal.Record{Kind: journal.NoRun, UID: uid, Attempt: live.attempt, Reason: reason})
+	}
+	live.stopReason = cmp.Or(live.stopReason, reason)
+}
+
+// endStopping ends the attempts whose processes are being stopped.
+func (r *modelRobot) endStopping() {
+	for _, uid := range r.liveUIDs() {
+		if reason := r.live[uid].stopReason; reason != "" {
+			r.endAttempt(uid, reason, 143)
+		}
 	}
 }
 
 // liveUIDs returns the UIDs of the attempts that have not ended.
 func (r *modelRobot) liveUIDs() []string { return slices.Sorted(maps.Keys(r.live)) }
 
-// endAttempt ends the attempt of a task immediately.
+// endAttempt ends the attempt of a task immediately, and starts the one that waits for that.
 func (r *modelRobot) endAttempt(uid, reason string, code int32) {
-	live := r.live[uid]
-	delete(r.live, uid)
-	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: new(live.started), Array: live.indexes.report()}
+	live, at := r.live[uid], r.m.now
+	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: new(live.started), FinishedAt: &at, Array: live.indexes.report()}
 	if reason == "" {
 		s.State = wire.ReportCompleted
-		r.m.done[r.id+"/"+uid] = true
 	}
-	at := r.m.now
-	s.FinishedAt = &at
 	if runs := live.runs; runs != nil && !runs.isWaiting() {
 		runs.recordEnd(live.started, at, reason, code)
 	}
 	live.runs.describe(&s)
-	r.ends[attemptID{uid, live.attempt}] = &s
-	r.queueReport(uid, live.attempt, s)
+	delete(r.live, uid)
+	r.recordEnd(attemptID{uid, live.attempt}, s)
+	if reason == "" {
+		r.m.done[r.id+"/"+uid] = true
+	}
+	if live.next != nil {
+		r.startAttempt(*live.next)
+	}
 }
 
 // restart kills and restarts the agent: running attempts are stopped, and the journal has the others.

@@ -11,6 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 )
 
 const (
@@ -64,7 +65,7 @@ func newRunsModel(t *rapid.T, rule brokenRule) *model {
 	m := newModel(t)
 	m.broken = rule
 	for _, id := range m.robotIDs() {
-		m.agents[id].restartsTasks = true
+		m.agents[id].restartsTasks, m.agents[id].restartsOnReboot = true, true
 	}
 	m.job.Spec.Disconnect = &robotv1.Disconnect{
 		LostAfter: robotv1.NewDuration(time.Minute), StopOnRobotAfter: robotv1.NewDuration(2 * time.Minute), Reconcile: robotv1.ReconcileKeepOriginal,
@@ -149,6 +150,7 @@ func (m *model) runRestarts() {
 func drawRestartPolicy(t *rapid.T) *robotv1.RestartPolicy {
 	p := &robotv1.RestartPolicy{
 		Attempts: rapid.Int32Range(0, 3).Draw(t, "restarts"), Mode: rapid.SampledFrom([]string{robotv1.RestartFail, robotv1.RestartDelay}).Draw(t, "mode"),
+		OnReboot: rapid.SampledFrom([]string{"", robotv1.OnRebootRestart, robotv1.OnRebootReport}).Draw(t, "onReboot"),
 	}
 	if rapid.Bool().Draw(t, "restarts are delayed") {
 		p.Delay = robotv1.NewDuration(rapid.SampledFrom([]time.Duration{15 * time.Second, 6 * time.Minute}).Draw(t, "delay"))
@@ -167,8 +169,11 @@ type runID struct {
 
 // modelRuns is what the model remembers of runs. It does not depend on what the robots remember.
 type modelRuns struct {
-	// started has the robot that started the run.
-	started map[runID]string
+	// started has the robot that started the run, and startedAt the time.
+	started   map[runID]string
+	startedAt map[runID]time.Time
+	// boot has the boot in which the first run of an attempt was started.
+	boot map[attemptID]int
 	// stopped has, by robot and UID, the last attempt that the robot was asked to stop.
 	stopped map[string]int32
 	// paused has, by robot, the attempts that its last list asks to start no further run.
@@ -178,7 +183,7 @@ type modelRuns struct {
 }
 
 func newModelRuns() modelRuns {
-	return modelRuns{started: map[runID]string{}, stopped: map[string]int32{}, paused: map[string]map[attemptID]bool{}, timedOut: map[attemptID]bool{}}
+	return modelRuns{started: map[runID]string{}, startedAt: map[runID]time.Time{}, boot: map[attemptID]int{}, stopped: map[string]int32{}, paused: map[string]map[attemptID]bool{}, timedOut: map[attemptID]bool{}}
 }
 
 // recordReceived records what a message that a robot receives forbids it.
@@ -219,7 +224,14 @@ func (m *model) recordRunStart(robot string, id runID) {
 	if other, twice := m.runs.started[id]; twice {
 		m.failWithHistory("run %d of attempt %d of %s is started on %s after it was started on %s", id.run, id.attempt, id.uid, robot, other)
 	}
-	m.runs.started[id] = robot
+	m.runs.started[id], m.runs.startedAt[id] = robot, m.now
+	if id.run == 1 {
+		m.runs.boot[id.attemptID] = m.agents[robot].journal.boot
+	}
+	isRebooted := m.runs.boot[id.attemptID] < m.agents[robot].journal.boot
+	if m.job.Spec.Disconnect.StopOnRobotAfter != nil && isRebooted && m.agents[robot].awaitsContact {
+		m.failWithHistory("run %d of attempt %d of %s is started on %s, which has had no contact since its reboot", id.run, id.attempt, id.uid, robot)
+	}
 	if id.attempt <= m.runs.stopped[robot+"/"+id.uid] {
 		m.failWithHistory("run %d of attempt %d of %s is started on %s, which was asked to stop it", id.run, id.attempt, id.uid, robot)
 	}
@@ -293,6 +305,10 @@ func (m *model) seenByServer(t *robotv1.Task) *robotv1.Task {
 
 // planRestarts runs a planner, which does not see the runs of attempts if that rule is broken.
 func (m *model) planRestarts(t *robotv1.Task, plan func() *robotv1.TaskStatus) {
+	if m.broken == countsReboots {
+		m.planWithoutReboots(t, plan)
+		return
+	}
 	if m.broken != restartsForAgent {
 		plan()
 		return
@@ -326,16 +342,12 @@ type agentRuns struct {
 	isUnreported bool
 }
 
-// startRuns returns the runs of an attempt whose first one starts.
-func (r *modelRobot) startRuns(id attemptID, spec wire.TaskSpec) *agentRuns {
-	if !r.restartsTasks || spec.Array != nil {
-		return nil
-	}
-	runs := &agentRuns{number: 1, policy: restart.DefaultPolicy(spec.Type), isKept: restart.IsKeptRunning(spec.Type)}
+// newRuns returns the runs of an attempt whose last one has this number.
+func newRuns(spec wire.TaskSpec, number int64) *agentRuns {
+	runs := &agentRuns{number: number, policy: restart.DefaultPolicy(spec.Type), isKept: restart.IsKeptRunning(spec.Type)}
 	if p := spec.RestartPolicy; p != nil {
-		runs.policy = restart.Policy{Attempts: p.Attempts, Interval: time.Duration(p.Interval), Delay: time.Duration(p.Delay), WaitsForInterval: p.Mode == robotv1.RestartDelay}
+		runs.policy = restart.NewPolicy(spec.Type, restart.Fields{Attempts: p.Attempts, Interval: time.Duration(p.Interval), Delay: time.Duration(p.Delay), Mode: p.Mode, OnReboot: p.OnReboot})
 	}
-	r.m.recordRunStart(r.id, runID{id, 1})
 	return runs
 }
 
@@ -378,13 +390,30 @@ func (r *modelRobot) endProcess(uid, reason string, code int32) {
 		r.endAttempt(uid, reason, code)
 		return
 	}
-	if runs.next = runs.policy.Next(runs.count, r.m.now, r.up); runs.next.IsExhausted {
-		runs.next = restart.Decision{}
+	next := runs.policy.Next(runs.count, r.m.now, r.up)
+	switch {
+	case next.IsExhausted:
 		r.endAttempt(uid, reason, code)
-		return
+	case live.stopReason != "":
+		r.endAttempt(uid, live.stopReason, code)
+	default:
+		r.awaitRun(uid, next, reason, code)
 	}
-	runs.count = runs.next.Count
+}
+
+// awaitRun records the end of a run, and lets the attempt wait for the next one.
+func (r *modelRobot) awaitRun(uid string, next restart.Decision, reason string, code int32) {
+	live := r.live[uid]
+	runs := live.runs
 	runs.recordEnd(live.started, r.m.now, reason, code)
+	r.appendRecords(journal.Record{
+		Kind: journal.RunEnded, UID: uid, Attempt: live.attempt,
+		Status: &wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, Run: runs.number, Runs: slices.Clone(runs.ended)},
+		Restart: &journal.Restart{
+			Wait: next.At.Sub(r.m.now), Restarts: next.Count.Restarts, Age: r.m.now.Sub(next.Count.Since), EndsWithContact: next.EndsWithContact,
+		},
+	})
+	runs.next, runs.count = next, next.Count
 	r.reportRun(uid)
 }
 
@@ -416,13 +445,18 @@ func (r *modelRobot) startDueRuns() {
 		case r.isPastDeadline(0) && r.m.broken != runsPastDeadline:
 			r.endAttempt(uid, wire.ReasonSelfStopped, live.runs.code)
 		default:
-			live.runs.next = restart.Decision{}
-			live.runs.number++
-			live.started = r.m.now
-			r.m.recordRunStart(r.id, runID{attemptID{uid, live.attempt}, live.runs.number})
-			r.reportRun(uid)
+			r.startNextRun(uid)
 		}
 	}
+}
+
+// startNextRun starts the next run of an attempt that waits for it.
+func (r *modelRobot) startNextRun(uid string) {
+	live := r.live[uid]
+	id := runID{attemptID{uid, live.attempt}, live.runs.number + 1}
+	r.startAfterRecords(func() { r.m.recordRunStart(r.id, id) }, journal.Record{Kind: journal.Run, UID: uid, Attempt: live.attempt, Run: id.run})
+	live.runs.next, live.runs.number, live.started = restart.Decision{}, id.run, r.m.now
+	r.reportRun(uid)
 }
 
 // endUnneededWaits ends attempts that wait for a run only because the robot had no contact.
@@ -440,9 +474,19 @@ func (r *modelRobot) startNoRun(uid string, startsNoRun bool) {
 	if runs == nil || r.m.broken == ignoresStartsNoRun {
 		return
 	}
+	if runs.startsNoRun != startsNoRun && r.m.broken != forgetsPause && r.live[uid].stopReason == "" {
+		r.appendRecords(journal.Record{Kind: journal.NoRun, UID: uid, Attempt: r.live[uid].attempt, Reason: pausedReason(startsNoRun)})
+	}
 	if runs.startsNoRun = startsNoRun; startsNoRun && runs.isWaiting() {
 		r.endAttempt(uid, runs.reason, runs.code)
 	}
+}
+
+func pausedReason(startsNoRun bool) string {
+	if startsNoRun {
+		return wire.ReasonPaused
+	}
+	return ""
 }
 
 // mayStop reports whether the agent stops an attempt that it is to stop.

@@ -52,6 +52,8 @@ type model struct {
 	stored    map[string]storedHeartbeat
 	// hasDeletedSlice is set after an administrator has deleted a slice.
 	hasDeletedSlice bool
+	// stopsTakeTime is set if processes may take a while to stop.
+	stopsTakeTime bool
 	// broken is the rule that this model breaks. If empty, none.
 	broken brokenRule
 
@@ -148,11 +150,12 @@ func newModel(t *rapid.T) *model {
 		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
 		m.agents[id] = &modelRobot{
 			m: m, id: id, live: map[string]*liveAttempt{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
-			restartsTasks: rapid.IntRange(0, 3).Draw(t, "restarts tasks") > 0,
+			ranges: map[attemptID]*runningRange{}, restartsTasks: rapid.IntRange(0, 3).Draw(t, "restarts tasks") > 0,
 		}
 	}
 	m.startServer()
 	for _, id := range m.robotIDs() {
+		m.agents[id].restartsOnReboot = m.agents[id].restartsTasks && rapid.IntRange(0, 3).Draw(t, "restarts on reboot") > 0
 		m.agents[id].connect()
 		m.planRobot(id)
 	}
@@ -329,6 +332,7 @@ func (m *model) passTime(d time.Duration) {
 		m.server.retryWrites()
 		m.server.writeSlices(false)
 		for _, id := range m.robotIDs() {
+			m.agents[id].endStopping()
 			m.agents[id].stopExpiredTasks()
 			m.agents[id].startDueRuns()
 			if m.now.Sub(clock)%(30*time.Second) == 0 {
@@ -510,7 +514,7 @@ func (m *model) cancelAndRequeue() {
 }
 
 func (m *model) connect(r *modelRobot) {
-	if !r.up {
+	if m.boot(r); !r.up && !r.isOff {
 		m.record("%s reconnects", r.id)
 		r.connect()
 	}
@@ -611,6 +615,7 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 	}
 	m.checkEnds(seen, next)
 	m.checkRuns(seen, next)
+	m.checkFailureList(seen, next)
 	from, to := lifecycle.TaskState(seen.Status.State).OrPending(), lifecycle.TaskState(next.Status.State).OrPending()
 	if from != to && !slices.ContainsFunc(lifecycle.TaskSignals, func(g lifecycle.TaskSignal) bool {
 		s, ok := lifecycle.StepTask(from, g)
