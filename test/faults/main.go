@@ -56,6 +56,9 @@ var scenarios = []scenario{
 	{"offline-restarts", func(t testing.TB, seed uint64) figures {
 		return offlineRestarts(t, seed, restartFaults{robots: 4, cuts: 8, kills: 8})
 	}},
+	{"reboots", func(t testing.TB, seed uint64) figures {
+		return reboots(t, seed, rebootFaults{robots: 4, cuts: 4, boots: 6, fences: 3})
+	}},
 }
 
 var (

@@ -67,6 +67,9 @@ type restartRobot struct {
 	kills int
 	// hasNoJobs is set once all jobs were deleted, so that no process must be left.
 	hasNoJobs bool
+	// machine is set if the power of the robot is cut. Then lostBytes were cut off its journal.
+	machine   *realrobot.Machine
+	lostBytes int
 }
 
 // newConnectedRobot returns a robot that keeps contact for minutes after a heartbeat, so that it does not

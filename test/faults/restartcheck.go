@@ -6,6 +6,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
@@ -36,7 +37,7 @@ func (j *restartJob) findProblem() error {
 	if s.State != j.state {
 		return fmt.Errorf("state %q, want %q", s.State, j.state)
 	}
-	if last := runs[len(runs)-1]; j.state == "running" && (!taskstate.IsRunning(&j.task) || last.hasEnded || !proc.IsAlive(last.pid)) {
+	if last := runs[len(runs)-1]; j.state == "running" && (!taskstate.IsRunning(&j.task) || last.hasEnded || !j.isAlive(last)) {
 		return fmt.Errorf("run %d of attempt %d does not run", last.number, last.attempt)
 	}
 	earlier := 0
@@ -46,7 +47,7 @@ func (j *restartJob) findProblem() error {
 			return fmt.Errorf("attempt %d: %w", a.Attempt, err)
 		}
 		if a.Attempt < s.Attempt {
-			earlier += len(ofAttempt)
+			earlier += int(a.RunCount)
 		}
 	}
 	if int(s.RestartCount) != earlier {
@@ -66,7 +67,7 @@ func listAttempt(all []*recordedRun, attempt int32) (runs []*recordedRun) {
 
 // compareAttempt returns how an attempt differs from the runs that were recorded.
 func (j *restartJob) compareAttempt(a v1alpha1.TaskAttempt, recorded []*recordedRun) error {
-	if a.RunCount != int64(len(recorded)) {
+	if missing := a.RunCount - int64(len(recorded)); missing < 0 || missing > j.robot.countRunsCutOff() {
 		return fmt.Errorf("runCount %d, but %d runs have started", a.RunCount, len(recorded))
 	}
 	if a.FinishedAt != nil && (a.RunCount < j.minRuns || j.maxRuns > 0 && a.RunCount > j.maxRuns) {
@@ -83,17 +84,47 @@ func (j *restartJob) compareAttempt(a v1alpha1.TaskAttempt, recorded []*recorded
 		if number := a.RunCount - want + int64(i) + 1; run.Run != number {
 			return fmt.Errorf("runs[%d]: number %d, want %d", i, run.Run, number)
 		}
-		if err := compareRun(run, recorded[run.Run-1]); err != nil {
-			return fmt.Errorf("run %d: %w", run.Run, err)
+		if of := findRun(recorded, run.Run); of != nil {
+			if err := compareRun(run, of); err != nil {
+				return fmt.Errorf("run %d: %w", run.Run, err)
+			}
 		}
 	}
 	return nil
 }
 
+func findRun(all []*recordedRun, number int64) *recordedRun {
+	for _, r := range all {
+		if r.number == number {
+			return r
+		}
+	}
+	return nil
+}
+
+// isAlive reports whether the process of a run is alive. Those of a robot whose power is cut have pids of their own.
+func (j *restartJob) isAlive(run *recordedRun) bool {
+	if m := j.robot.machine; m != nil {
+		return m.HasProcess(string(j.task.UID))
+	}
+	return proc.IsAlive(run.pid)
+}
+
+// countRunsCutOff returns how many runs may have recorded nothing because the power was cut when they were about
+// to start.
+func (r *restartRobot) countRunsCutOff() int64 {
+	if r.machine == nil {
+		return 0
+	}
+	return int64(r.kills)
+}
+
 // compareRun returns how a run in the status of its task differs from what it has recorded. A run whose shim
-// was killed has recorded no end.
+// was killed has recorded no end. After a reboot the agent may not know one that was recorded.
 func compareRun(run v1alpha1.TaskRun, recorded *recordedRun) error {
 	switch {
+	case run.Reason == wire.ReasonRobotRebooted:
+		return nil
 	case recorded.hasEnded && run.ExitCode == nil:
 		return fmt.Errorf("its end is missing: exit code %d", recorded.code)
 	case recorded.hasEnded && (*run.ExitCode != recorded.code || run.Signal != recorded.signal):
@@ -106,7 +137,9 @@ func compareRun(run v1alpha1.TaskRun, recorded *recordedRun) error {
 
 // checkRuns returns the counts of the robot.
 func (r *restartRobot) checkRuns() figures {
-	r.robot.Stop()
+	if r.machine == nil { // else all processes would end with the agent
+		r.robot.Stop()
+	}
 	f := figures{Tasks: len(r.jobs), Kills: r.kills}
 	if r.hasNoJobs {
 		f.Orphans = r.robot.CountOrphans()
@@ -130,11 +163,13 @@ func (r *restartRobot) checkRuns() figures {
 // the attempt had ended.
 func (j *restartJob) countDoubled(runs []*recordedRun) (doubled int) {
 	for _, a := range j.task.Status.Attempts {
-		for i, run := range listAttempt(runs, a.Attempt) {
-			if number := int64(i) + 1; run.number != number || number > a.RunCount {
+		last := int64(0)
+		for _, run := range listAttempt(runs, a.Attempt) {
+			if isNext := run.number == last+1 || j.robot.machine != nil && run.number > last; !isNext || run.number > a.RunCount {
 				doubled++
-				j.robot.s.t.Errorf("%s: start %d of attempt %d had the number %d; the attempt has %d runs", j.name, number, a.Attempt, run.number, a.RunCount)
+				j.robot.s.t.Errorf("%s: run %d of attempt %d started after run %d; the attempt has %d runs", j.name, run.number, a.Attempt, last, a.RunCount)
 			}
+			last = run.number
 		}
 	}
 	return doubled

@@ -23,6 +23,7 @@ type restartWork struct {
 	state   string // of the task at the end
 	// minRuns and maxRuns bound the runs of an attempt that has ended. If maxRuns is 0, there is no bound.
 	minRuns, maxRuns int64
+	disconnect       v1alpha1.Disconnect
 }
 
 // eventSettle is the event after which the runs of services end no more.
@@ -71,6 +72,27 @@ func failingWithoutContact(fail string) restartWork {
 	return w
 }
 
+// fencedService must not start after a reboot before its robot has contact: each attempt has one run.
+func fencedService() restartWork {
+	w := stayingService()
+	w.minRuns, w.maxRuns, w.disconnect.StopOnRobotAfter = 1, 1, v1alpha1.NewDuration(time.Hour)
+	return w
+}
+
+// completingAfter completes after an event, in the last of at least so many runs that reboots end.
+func completingAfter(event string, reboots int) restartWork {
+	policy := v1alpha1.RestartPolicy{Attempts: 100, Mode: "fail"}
+	return restartWork{jobType: v1alpha1.JobTypeBatch, script: "await " + event + "; leave 0", policy: policy, state: "completed", minRuns: int64(reboots) + 1}
+}
+
+// reportedAtReboot completes in an attempt after the one that a reboot has ended.
+func reportedAtReboot() restartWork {
+	policy := v1alpha1.RestartPolicy{Attempts: 100, Mode: "fail", OnReboot: v1alpha1.OnRebootReport}
+	return restartWork{
+		jobType: v1alpha1.JobTypeBatch, script: "[ $K8S4R_ATTEMPT = 1 ] && exec sleep infinity; leave 0", policy: policy, state: "completed", minRuns: 1, maxRuns: 1,
+	}
+}
+
 // restartJob is a job with one task.
 type restartJob struct {
 	restartWork
@@ -92,7 +114,8 @@ func (r *restartRobot) createJob(name string, w restartWork) *restartJob {
 	r.jobs = append(r.jobs, j)
 	object := newJob(j.name, 1, r.trace.wrapScript(w.script))
 	object.Spec.Type, object.Spec.RobotSelector = w.jobType, map[string]string{restartLabel: r.name}
-	object.Spec.Disconnect = &v1alpha1.Disconnect{Replace: new(false)} // however long the machine takes
+	object.Spec.Disconnect = &w.disconnect
+	w.disconnect.Replace = new(false) // however long the machine takes
 	object.Spec.TaskGroups[0].RestartPolicy = &w.policy
 	r.s.createObject(object)
 	testkit.Eventually(r.s.t, progressTimeout, j.name+" runs", func() bool { return j.readTask() == nil && j.lastRun() != nil })

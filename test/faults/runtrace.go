@@ -16,17 +16,26 @@ import (
 type runTrace struct {
 	t   testing.TB
 	dir string
+	// number is the script that sets the number of a run.
+	number string
 }
 
-func newRunTrace(t testing.TB) *runTrace { return &runTrace{t, t.TempDir()} }
+// newRunTrace returns the trace of runs that count themselves in the directory of the task, which all runs of
+// an attempt share.
+func newRunTrace(t testing.TB) *runTrace {
+	return &runTrace{t, t.TempDir(), "runs=$(cat runs 2>/dev/null); runs=$((runs + 1)); echo $runs > runs"}
+}
+
+// newNumberedTrace returns the trace of runs that have the numbers of the agent. One may be missing: of a run that
+// was about to start when the power was cut.
+func newNumberedTrace(t testing.TB) *runTrace { return &runTrace{t, t.TempDir(), "runs=$K8S4R_RUN"} }
 
 func (l *runTrace) path() string { return filepath.Join(l.dir, "trace") }
 
-// runScript is what each run does before its work. A run counts itself in the directory of the task,
-// which all runs of an attempt share. All processes of a task share the lock, those that it leaves in
-// other sessions, too.
+// runScript is what each run does before its work. All processes of a task share the lock, those that it
+// leaves in other sessions, too.
 const runScript = `
-runs=$(cat runs 2>/dev/null); runs=$((runs + 1)); echo $runs > runs
+%[2]s
 run="$K8S4R_TASK_UID $K8S4R_ATTEMPT $runs"
 exec 9>>%[1]s/lock-$K8S4R_TASK_UID
 flock -n 9 || echo "overlap $run" >> %[1]s/trace
@@ -35,12 +44,14 @@ leave() { echo "end $run $1 0" >> %[1]s/trace; exit $1; }
 crash() { echo "end $run 137 9" >> %[1]s/trace; kill -9 $$; }
 allowed() { [ -e %[1]s/$1 ]; }
 await() { until allowed $1; do sleep 0.05; done; }
-%[2]s`
+%[3]s`
 
 // wrapScript returns the script of a task whose runs record themselves and then do this work. The work
 // ends its run with leave CODE or crash, waits for an event with await EVENT, and looks for one with
 // allowed EVENT. The number of its run is $runs.
-func (l *runTrace) wrapScript(work string) string { return fmt.Sprintf(runScript, l.dir, work) }
+func (l *runTrace) wrapScript(work string) string {
+	return fmt.Sprintf(runScript, l.dir, l.number, work)
+}
 
 // allow causes an event that runs wait for.
 func (l *runTrace) allow(event string) {

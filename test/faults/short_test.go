@@ -44,6 +44,11 @@ func TestOfflineRestarts_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 	requireNoLoss(t, "offline-restarts", offlineRestarts(t, *seed, restartFaults{robots: 2, cuts: 1, kills: 2}))
 }
 
+func TestReboots_StartAllAgainAndNothingTwice(t *testing.T) {
+	t.Parallel() // as above
+	requireNoLoss(t, "reboots", reboots(t, *seed, rebootFaults{robots: 1, cuts: 1, boots: 1}))
+}
+
 // requireNoLoss fails the test if a task was lost, ran twice or left a process. It logs the seed that
 // repeats the faults.
 func requireNoLoss(t *testing.T, scenario string, f figures) {
