@@ -35,6 +35,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
+	"k8s4r.io/k8s4r/internal/robot/hwclock"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
@@ -115,7 +116,7 @@ func (a *Agent) openState(options []option) (err error) {
 	if n := a.journal.DamagedLines(); n > 0 {
 		a.log.Error("the journal has damaged lines, which were skipped", "lines", n)
 	}
-	if a.lastSeen, err = transport.OpenLastSeen(a.config.StateDir, shim.SinceBoot); err != nil {
+	if a.lastSeen, err = transport.OpenLastSeen(a.config.StateDir, a.clocks()); err != nil {
 		return err
 	}
 	if a.shims, err = supervisor.New(); err != nil {
@@ -136,6 +137,29 @@ func (a *Agent) openState(options []option) (err error) {
 		return err
 	}
 	return a.runner.Recover()
+}
+
+// clocks returns the clocks of the robot. Its hardware clock counts only if the robot is declared to have a
+// battery for it.
+func (a *Agent) clocks() transport.Clocks {
+	c := transport.Clocks{SinceBoot: shim.SinceBoot, Now: time.Now}
+	if a.config.BatteryBackedClock {
+		c.Hardware = hwclock.Read
+	}
+	return c
+}
+
+// carryOverDeadlines reports whether the self-stop deadlines of an earlier boot go on in this one. If not,
+// tasks that have one do not start before the manager has decided about them.
+func (a *Agent) carryOverDeadlines() bool {
+	if !a.config.BatteryBackedClock {
+		return false
+	}
+	err := a.lastSeen.CarryOver(a.journal.LastTime())
+	if err != nil {
+		a.log.Warn("tasks with stopOnRobotAfter that ran before a restart of the robot do not start before contact", "reason", err)
+	}
+	return err == nil
 }
 
 // openPolicy reads the robot's policy. A change of it is registered at once.
@@ -182,7 +206,7 @@ func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
 		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
-		ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
+		DeadlinesGoOn: a.carryOverDeadlines(), ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
 	}
 }
 
@@ -325,6 +349,9 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.journals.run(work) })
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.WatchQuotas(work) })
+	if a.config.BatteryBackedClock {
+		parts.Go(func() { a.lastSeen.WatchClock(work) })
+	}
 	a.serveLocal(work, &parts)
 	a.serveHealth(work, &parts) // before the robot registers, so that it can be queried from then on
 	parts.Go(func() { a.connection.Run(work) })

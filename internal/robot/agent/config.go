@@ -45,6 +45,8 @@ type Config struct {
 	CA     []byte
 	// Heartbeat is the time between two heartbeats.
 	Heartbeat time.Duration
+	// BatteryBackedClock declares that the hardware clock runs while the robot is off.
+	BatteryBackedClock bool
 	// OnStop is what happens to tasks when the agent stops: OnStopLeave or OnStopEnd.
 	OnStop string
 	// DockerSocket is the socket of the Docker engine, if there is one.

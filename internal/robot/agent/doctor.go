@@ -54,6 +54,7 @@ func (a *agentQuery) diagnoseRobot(ctx context.Context) doctorReport {
 	c := a.config
 	subject := diagnose.Subject{
 		RobotID: c.RobotID, StateDir: c.StateDir, TaskDirs: runner.StateDir(c.StateDir).TaskDirs(), Broker: c.Broker, Engine: c.DockerSocket, Drivers: builtin.NewSet(c.DockerSocket).Offered(), TaskUser: c.effectiveTaskUser(),
+		BatteryBackedClock: c.BatteryBackedClock,
 	}
 	h, err := a.fetchHealth(ctx)
 	if err == nil {

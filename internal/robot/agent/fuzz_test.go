@@ -55,7 +55,7 @@ func FuzzReceive(f *testing.F) {
 		a := &Agent{log: log, logs: logs, problems: newRateLimitedLog(log, time.Now), outbox: transport.NewOutbox(nil, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
 		a.registerHandlers()
 		dir := t.TempDir()
-		lastSeen, err := transport.OpenLastSeen(dir, shim.SinceBoot)
+		lastSeen, err := transport.OpenLastSeen(dir, transport.Clocks{SinceBoot: shim.SinceBoot, Now: time.Now})
 		must(t, err)
 		defer lastSeen.Close()
 		a.lastSeen = lastSeen

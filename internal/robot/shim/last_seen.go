@@ -35,10 +35,23 @@ func OpenLastSeenFile(dir string) (*LastSeenFile, error) {
 	return &LastSeenFile{root}, nil
 }
 
-// Write records when the last acknowledged heartbeat was sent, since boot. The file is replaced
-// atomically, since other processes read it.
-func (c *LastSeenFile) Write(at time.Duration) error {
-	line := fmt.Appendf(nil, "%s %d\n", proc.BootID(), at)
+// LastSeenRecord is the content of the file. In the boot with BootID the last acknowledged heartbeat was sent
+// At after boot, or before if At is negative. The hardware clock showed Hardware; it is zero if that is not
+// known.
+type LastSeenRecord struct {
+	BootID   string
+	At       time.Duration
+	Hardware time.Time
+}
+
+// Write records when the last acknowledged heartbeat was sent: since boot, and by the hardware clock, which may
+// be zero. The file is replaced atomically, since other processes read it.
+func (c *LastSeenFile) Write(at time.Duration, hardware time.Time) error {
+	line := fmt.Appendf(nil, "%s %d", proc.BootID(), at)
+	if !hardware.IsZero() {
+		line = fmt.Appendf(line, " %d", hardware.UnixNano())
+	}
+	line = append(line, '\n')
 	if err := c.dir.WriteFile(lastSeenFileName+".new", line, 0o600); err != nil {
 		return err
 	}
@@ -46,18 +59,29 @@ func (c *LastSeenFile) Write(at time.Duration) error {
 }
 
 // Read returns when the last acknowledged heartbeat was sent, since boot. It is zero if none was
-// acknowledged since boot or the file cannot be read.
+// acknowledged since boot or the file cannot be read, and negative if an agent has taken over the time of an
+// earlier boot.
 func (c *LastSeenFile) Read() time.Duration {
+	r, ok := c.ReadRecord()
+	if !ok || r.BootID != proc.BootID() {
+		return 0
+	}
+	return r.At
+}
+
+// ReadRecord returns the content of the file, which may be of an earlier boot. It returns false if the file
+// cannot be read.
+func (c *LastSeenFile) ReadRecord() (r LastSeenRecord, ok bool) {
 	b, err := c.dir.ReadFile(lastSeenFileName)
 	if err != nil {
-		return 0
+		return r, false
 	}
-	var boot string
-	var at time.Duration
-	if n, err := fmt.Sscanf(string(b), "%s %d", &boot, &at); n != 2 || err != nil || boot != proc.BootID() {
-		return 0
+	var hardware int64
+	n, _ := fmt.Sscanf(string(b), "%s %d %d", &r.BootID, &r.At, &hardware)
+	if n == 3 {
+		r.Hardware = time.Unix(0, hardware).UTC()
 	}
-	return at
+	return r, n >= 2
 }
 
 // Close closes the directory.

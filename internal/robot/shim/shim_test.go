@@ -245,7 +245,7 @@ func writeLastSeen(t *testing.T, dir string, at time.Duration) {
 	file, err := shim.OpenLastSeenFile(dir)
 	must(t, err)
 	defer file.Close()
-	must(t, file.Write(at))
+	must(t, file.Write(at, time.Time{}))
 }
 
 func TestLastSeenFile_IgnoresEarlierBoot(t *testing.T) {
@@ -253,13 +253,35 @@ func TestLastSeenFile_IgnoresEarlierBoot(t *testing.T) {
 	file, err := shim.OpenLastSeenFile(dir)
 	must(t, err)
 	defer file.Close()
-	must(t, file.Write(time.Hour))
+	hardware := time.Unix(1700000000, 5).UTC()
+	must(t, file.Write(time.Hour, hardware))
 	if got := file.Read(); got != time.Hour {
 		t.Errorf("Read = %v, want an hour", got)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "last-seen"), []byte("another 3600000000000\n"), 0o600))
-	if got := file.Read(); got != 0 {
-		t.Errorf("Read = %v after another boot, want 0", got)
+	if r, ok := file.ReadRecord(); !ok || r.At != time.Hour || !r.Hardware.Equal(hardware) || r.BootID == "" {
+		t.Errorf("ReadRecord = %+v, %v", r, ok)
+	}
+	must(t, file.Write(-time.Minute, time.Time{}))
+	if got := file.Read(); got != -time.Minute {
+		t.Errorf("Read = %v, want a minute before boot", got)
+	}
+	for text, want := range map[string]shim.LastSeenRecord{
+		"another 3600000000000 1700000000000000005\n": {BootID: "another", At: time.Hour, Hardware: hardware},
+		"another 3600000000000\n":                     {BootID: "another", At: time.Hour},
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, "last-seen"), []byte(text), 0o600))
+		if got := file.Read(); got != 0 {
+			t.Errorf("Read = %v after another boot, want 0", got)
+		}
+		if r, ok := file.ReadRecord(); !ok || r != want {
+			t.Errorf("ReadRecord = %+v, %v, want %+v", r, ok, want)
+		}
+	}
+	for _, text := range []string{"", "another"} {
+		must(t, os.WriteFile(filepath.Join(dir, "last-seen"), []byte(text), 0o600))
+		if r, ok := file.ReadRecord(); ok {
+			t.Errorf("ReadRecord = %+v of %q", r, text)
+		}
 	}
 }
 

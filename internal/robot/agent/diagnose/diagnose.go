@@ -45,6 +45,8 @@ type Subject struct {
 	Engine  string
 	// TaskUser is the user of tasks that name none.
 	TaskUser string
+	// BatteryBackedClock is set if the robot is declared to have such a hardware clock.
+	BatteryBackedClock bool
 	// Isolation is what a running agent has found. If nil, it is probed here.
 	Isolation *isolation.Host
 }
@@ -52,7 +54,7 @@ type Subject struct {
 // Examine runs all checks.
 func Examine(ctx context.Context, s Subject) []Finding {
 	return slices.Concat(
-		checkKernel(), checkShims(), checkStateDir(s.StateDir), checkTaskDirs(s), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
+		checkKernel(), checkShims(), checkStateDir(s.StateDir), checkTaskDirs(s), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(), checkDeclaredClock(s),
 		checkBroker(ctx, s), checkCertificates(), checkService(ctx),
 	)
 }

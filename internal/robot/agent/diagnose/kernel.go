@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,21 +40,4 @@ func tryPidfd() error {
 		return fmt.Errorf("waitid: %w", err)
 	}
 	return nil
-}
-
-// checkClock checks that the clock is synchronized.
-func checkClock() []Finding {
-	const remedy = "run a time service: timedatectl set-ntp true, or chrony"
-	const timeError = 5 // TIME_ERROR, adjtimex(2)
-	var t unix.Timex
-	state, err := unix.Adjtimex(&t)
-	switch {
-	case time.Now().Year() < 2025:
-		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("is set to %s, which is in the past: certificates will be rejected", time.Now().Format(time.DateOnly)), remedy)}
-	case err != nil:
-		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("its state cannot be read: %v", err), remedy)}
-	case state == timeError || t.Status&unix.STA_UNSYNC != 0:
-		return []Finding{newFinding(Warn, "clock", "is not synchronized: times in reports and logs may be wrong", remedy)}
-	}
-	return []Finding{okFinding("clock", "is synchronized")}
 }

@@ -62,6 +62,7 @@ type Journal struct {
 	syncs     uint64
 	broken    error
 	damaged   int
+	lastAt    time.Time // the latest one of the records that Open has read
 }
 
 // batch holds the records of several appends that share one write and one sync.
@@ -108,6 +109,9 @@ func (j *Journal) restoreIndex() error {
 			return err
 		}
 		j.index.applyRecord(rec.Record)
+		if rec.At.After(j.lastAt) {
+			j.lastAt = rec.At
+		}
 		open.addRecord(rec)
 		j.next = rec.n + 1
 	}
@@ -123,6 +127,10 @@ func (j *Journal) restoreIndex() error {
 
 // DamagedLines returns the number of lines that Open skipped.
 func (j *Journal) DamagedLines() int { return j.damaged }
+
+// LastTime returns the latest time in the records that Open has read, by the robot's clock. It is zero if
+// there was none.
+func (j *Journal) LastTime() time.Time { return j.lastAt }
 
 // Entries returns the entries of all attempts, in no order.
 func (j *Journal) Entries() []Entry {

@@ -18,6 +18,33 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// The latest time counts, in whichever order the records are.
+func TestJournal_KeepsTheLatestTime(t *testing.T) {
+	dir, at := t.TempDir(), time.Unix(1700000000, 0).UTC()
+	j, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !j.LastTime().IsZero() {
+		t.Errorf("an empty journal ends at %s", j.LastTime())
+	}
+	for _, d := range []time.Duration{0, time.Hour, time.Minute} {
+		if err := j.Append(Record{Kind: Accepted, UID: "t", Attempt: 1, At: at.Add(d)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = Open(dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if !j.LastTime().Equal(at.Add(time.Hour)) {
+		t.Errorf("it ends at %s, want %s", j.LastTime(), at.Add(time.Hour))
+	}
+}
+
 func accepted(uid string, attempt int32) Record {
 	return Record{Kind: Accepted, UID: uid, Attempt: attempt, At: epoch, Task: &wire.Task{Metadata: wire.TaskMeta{UID: uid, Name: "line\nend"}}}
 }

@@ -191,7 +191,10 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 	}
 	x.run, x.attributes, x.secrets.areMissing = e.Run, e.Attributes, len(s.SecretEnv) > 0
 	x.isRebooted = r.hasRebootedSince(e.LastBootID()) || e.AwaitsRun() && e.LastEnd.Status.Reason == wire.ReasonRobotRebooted
-	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID
+	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID && !r.deadlinesGoOn
+	if s.StopOnRobotAfter > 0 {
+		r.lastSeen.AddReader() // also while it waits: the robot may be restarted before its next run
+	}
 	if end := e.LastEnd; end != nil {
 		at := r.bootTime().Add(-r.timeSince(end))
 		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}

@@ -33,8 +33,8 @@ type restarts struct {
 	secrets     lostSecrets
 	// isRebooted is set if the attempt was last active in an earlier boot, until a process runs in this one.
 	isRebooted bool
-	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot. How
-	// long the robot was away is not known, so the deadline may have passed.
+	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot, if it is
+	// not known how long the robot was off: the deadline may have passed.
 	isPastBoot bool
 	// attributes are those of the robot that the journal has.
 	attributes *wire.RobotAttributes

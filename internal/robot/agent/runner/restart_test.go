@@ -99,6 +99,7 @@ type restartTest struct {
 	offline bool             // the next agent has no contact
 	// leftovers are those for which the last agent has looked.
 	leftovers []supervisor.Leftover
+	goesOn    bool // DeadlinesGoOn of the next agent
 }
 
 func newRestartTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
@@ -116,7 +117,7 @@ func (x *restartTest) startAgent() {
 	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left}, &recordedReports{now: func() time.Duration { return x.boot }}
 	x.Runner = New(Config{
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
-		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, Log: slog.New(slog.DiscardHandler),
+		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Log: slog.New(slog.DiscardHandler),
 		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {
 			x.leftovers = all
 			return 0, nil
@@ -594,32 +595,6 @@ func TestRestart_NotPastTheSelfStopDeadline(t *testing.T) {
 	x.contact.silence = 0 // back before the run was due
 	x.pass(10 * time.Second)
 	x.requireStarts("past the deadline", 1)
-}
-
-// How long the robot was away is not known after a reboot: another one may run the task.
-func TestRestart_NotAfterAReboot_WithASelfStopDeadline(t *testing.T) {
-	deadline := func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(time.Minute) }
-	for name, test := range map[string]struct {
-		changes []func(*wire.Task)
-		ends    bool
-	}{
-		"with a deadline": {[]func(*wire.Task){deadline}, true},
-		"without":         {nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := waitingTest(t, test.changes...)
-			e, _ := x.journal.Latest("t1")
-			end := e.LastEnd
-			must(t, x.journal.Append(journal.Record{Kind: journal.RunEnded, UID: "t1", Attempt: 1, At: end.At, BootID: "an earlier one", Status: &end.Status, Restart: &end.Restart}))
-			x.restartAgent()
-			if test.ends {
-				x.requireEnd(wire.ReasonSelfStopped, 1)
-			}
-			if x.live["t1"].isWaiting() == test.ends {
-				t.Errorf("waits %v, want %v", !test.ends, test.ends)
-			}
-		})
-	}
 }
 
 func TestRestart_ReportsAtMostOnceASecond(t *testing.T) {

@@ -51,6 +51,9 @@ type Config struct {
 	SelfStopMargin time.Duration
 	// ProgressInterval is the shortest pause between two reports about a running range. If zero, 10 s.
 	ProgressInterval time.Duration
+	// DeadlinesGoOn is set if LastSeen has the last contact of an earlier boot. Otherwise tasks with a
+	// self-stop deadline that ran in an earlier boot start no further run.
+	DeadlinesGoOn bool
 	// ContactTimeout is how long the robot has contact after the last heartbeat that the server has
 	// acknowledged. If zero, 90 s.
 	ContactTimeout time.Duration
@@ -145,6 +148,7 @@ type Runner struct {
 	bootID        string
 	log           *slog.Logger
 
+	deadlinesGoOn    bool
 	contactTimeout   time.Duration
 	selfStopMargin   time.Duration
 	progressInterval time.Duration
@@ -249,7 +253,7 @@ func New(c Config) *Runner {
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
 		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot,
 		bootID: cmp.Or(c.BootID, proc.BootID()), log: c.Log,
-		contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
+		deadlinesGoOn: c.DeadlinesGoOn, contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
 		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),

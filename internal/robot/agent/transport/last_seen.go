@@ -11,8 +11,8 @@ import (
 // the clock of package shim. Tasks with a self-stop deadline count from then, so shims
 // read it from a file.
 type LastSeen struct {
-	file      *shim.LastSeenFile
-	sinceBoot func() time.Duration
+	file   *shim.LastSeenFile
+	clocks Clocks
 
 	mu         sync.Mutex
 	last       time.Duration            // since boot; zero: none since the agent started
@@ -21,17 +21,24 @@ type LastSeen struct {
 	hasReaders bool                     // shims read the file
 }
 
+// Clocks are the clocks of a robot.
+type Clocks struct {
+	SinceBoot func() time.Duration // that of the shims (shim.SinceBoot)
+	Now       func() time.Time
+	// Hardware is the clock that runs while the robot is off (hwclock.Read). If nil, there is none.
+	Hardware func() (time.Time, error)
+}
+
 // maxUnanswered bounds the heartbeats that are remembered.
 const maxUnanswered = 64
 
-// OpenLastSeen opens the file in the state directory. The clock is that of the shims which
-// read the file (shim.SinceBoot). Close must follow.
-func OpenLastSeen(dir string, sinceBoot func() time.Duration) (*LastSeen, error) {
+// OpenLastSeen opens the file in the state directory. Close must follow.
+func OpenLastSeen(dir string, clocks Clocks) (*LastSeen, error) {
 	file, err := shim.OpenLastSeenFile(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &LastSeen{file: file, sinceBoot: sinceBoot, sent: map[uint64]time.Duration{}}, nil
+	return &LastSeen{file: file, clocks: clocks, sent: map[uint64]time.Duration{}}, nil
 }
 
 // Close closes the file. Shims can still read it.
@@ -41,7 +48,7 @@ func (c *LastSeen) Close() { c.file.Close() }
 func (c *LastSeen) RecordHeartbeat(seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent[seq] = c.sinceBoot()
+	c.sent[seq] = c.clocks.SinceBoot()
 	delete(c.sent, seq-maxUnanswered)
 }
 
@@ -68,7 +75,7 @@ func (c *LastSeen) Time(now time.Time) *time.Time {
 	if c.last == 0 {
 		return nil
 	}
-	t := now.Add(c.last - c.sinceBoot()).UTC()
+	t := now.Add(c.last - c.clocks.SinceBoot()).UTC()
 	return &t
 }
 
@@ -95,7 +102,7 @@ func (c *LastSeen) writeLocked() error {
 	if c.last <= c.written {
 		return nil
 	}
-	if err := c.file.Write(c.last); err != nil {
+	if err := c.file.Write(c.last, c.hardwareTimeLocked(c.last)); err != nil {
 		return err
 	}
 	c.written = c.last
@@ -107,5 +114,22 @@ func (c *LastSeen) writeLocked() error {
 func (c *LastSeen) IsPastDeadline(stopAfter time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sinceBoot() >= max(c.last, c.file.Read())+stopAfter
+	last := c.file.Read()
+	if c.last > 0 {
+		last = max(last, c.last)
+	}
+	return c.clocks.SinceBoot() >= last+stopAfter
+}
+
+// hardwareTimeLocked returns what the hardware clock showed at a time since boot, as far as is known now. It is
+// zero if that is not known.
+func (c *LastSeen) hardwareTimeLocked(at time.Duration) time.Time {
+	if c.clocks.Hardware == nil {
+		return time.Time{}
+	}
+	now, err := c.clocks.Hardware()
+	if err != nil {
+		return time.Time{}
+	}
+	return now.Add(at - c.clocks.SinceBoot())
 }

@@ -9,7 +9,7 @@ func TestLastSeen_CountsFromTheAcknowledgedHeartbeat(t *testing.T) {
 	const stopAfter = time.Minute
 	now := 10 * time.Hour // since boot
 	open := func(dir string) *LastSeen {
-		l, err := OpenLastSeen(dir, func() time.Duration { return now })
+		l, err := OpenLastSeen(dir, Clocks{SinceBoot: func() time.Duration { return now }})
 		if err != nil {
 			t.Fatal(err)
 		}
