@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,19 +36,41 @@ func TestFieldTracking(t *testing.T) {
 		t.Run("server-side apply to an object of "+group, func(t *testing.T) { s.appliesToUntracked(t, group) })
 		t.Run("server-side apply creates an object of "+group, func(t *testing.T) { s.appliesTwice(t, group) })
 	}
-	t.Run("Jobs are tracked", func(t *testing.T) {
-		j := s.object(carriers["Job"](harmless))
-		s.must(s.Create(t.Context(), j))
-		if len(j.GetManagedFields()) == 0 {
-			t.Error("a Job has no managedFields")
+	for _, group := range []string{"robot.k8s4r.io", twinGroup, "batch.volcano.sh"} {
+		t.Run("only Jobs of users are tracked in "+group, func(t *testing.T) { s.isTrackedIfOfUser(t, group) })
+	}
+}
+
+// isTrackedIfOfUser creates Jobs without and with a flow that controls them.
+func (s *space) isTrackedIfOfUser(t *testing.T, group string) {
+	j := s.object(strings.Replace(carriers["Job"](harmless), "robot.k8s4r.io", group, 1))
+	if group == "batch.volcano.sh" {
+		j = s.object(`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {tasks: [{name: t, replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}]}}`)
+	}
+	isController := true
+	flow := metav1.OwnerReference{APIVersion: "flow.volcano.sh/v1alpha1", Kind: "JobFlow", Name: "f", UID: "f"}
+	for _, c := range []struct {
+		name    string
+		owners  []metav1.OwnerReference
+		tracked bool
+	}{
+		{"a user's", nil, true},
+		{"one with an owner that does not control it", []metav1.OwnerReference{flow}, true},
+		{"a flow's", []metav1.OwnerReference{{APIVersion: flow.APIVersion, Kind: flow.Kind, Name: flow.Name, UID: flow.UID, Controller: &isController}}, false},
+	} {
+		one := j.DeepCopy()
+		one.SetOwnerReferences(c.owners)
+		s.must(s.Create(t.Context(), one, client.DryRunAll)) // the owner does not exist
+		if fields := one.GetManagedFields(); len(fields) > 0 != c.tracked {
+			t.Errorf("%s: %v", c.name, fields)
 		}
-	})
+	}
 }
 
 // installTwins installs the copies with the policy.
 func (s *space) installTwins() {
 	s.Helper()
-	objects, err := crds.ReadManifests(config.FS, "crd/robot.k8s4r.io_tasks.yaml", "crd/robot.k8s4r.io_taskgroups.yaml", "defaults/fieldtracking.yaml")
+	objects, err := crds.ReadManifests(config.FS, "crd/robot.k8s4r.io_tasks.yaml", "crd/robot.k8s4r.io_taskgroups.yaml", "crd/robot.k8s4r.io_jobs.yaml", "defaults/fieldtracking.yaml")
 	s.must(err)
 	for _, o := range objects {
 		text, err := o.MarshalJSON()
@@ -75,7 +98,7 @@ func (s *space) installTwins() {
 				return fmt.Errorf("%s has managedFields", o.GetKind())
 			}
 		}
-		return nil
+		return s.Create(s.Context(), s.object(strings.Replace(carriers["Job"](harmless), "robot.k8s4r.io", twinGroup, 1)), client.DryRunAll)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
@@ -43,8 +44,8 @@ func writtenAt(tracked time.Time, old *Item, o client.Object, now time.Time) tim
 	return last
 }
 
-// newestRecordedTime returns the newest time that the status of a Task or TaskGroup has and that of
-// old has not. It is zero if there is none.
+// newestRecordedTime returns the newest time that the status of an object has and that of old has not.
+// It is zero if there is none.
 func newestRecordedTime(old *Item, o client.Object) (newest time.Time) {
 	var had []time.Time
 	if old != nil {
@@ -58,8 +59,8 @@ func newestRecordedTime(old *Item, o client.Object) (newest time.Time) {
 	return newest
 }
 
-// listRecordedTimes returns the times in the status of a Task or TaskGroup at which something has
-// happened.
+// listRecordedTimes returns the times in the status of an object at which something has happened. The API
+// server tracks the fields of other kinds, and of Jobs that no workflow has created.
 func listRecordedTimes(o client.Object) (all []time.Time) {
 	add := func(times ...*metav1.MicroTime) {
 		for _, at := range times {
@@ -84,6 +85,11 @@ func listRecordedTimes(o client.Object) (all []time.Time) {
 	case *v1alpha1.TaskGroup:
 		add(o.Status.StartedAt, o.Status.CompletedAt)
 		conditions = o.Status.Conditions
+	case *v1alpha1.Job:
+		add(o.Status.StartedAt, o.Status.CompletedAt)
+		conditions = o.Status.Conditions
+	case *batchv1.Job:
+		all = append(all, o.Status.State.LastTransitionTime.Time)
 	}
 	for i := range conditions {
 		all = append(all, conditions[i].LastTransitionTime.Time)

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
@@ -33,6 +34,9 @@ func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 		a.Runs, a.NextRunAt = runs, next
 		return created(attempts(task("t", "running"), a))
 	}
+	vcjob := func(changed int) client.Object {
+		return created(&batchv1.Job{Status: batchv1.JobStatus{State: batchv1.JobState{LastTransitionTime: *sharp(changed)}}})
+	}
 	first := v1alpha1.TaskRun{Run: 1, StartedAt: minute(4), FinishedAt: minute(5)}
 	pending := created(task("t", "pending"))
 	for _, c := range []struct {
@@ -54,6 +58,9 @@ func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 		{name: "a condition that has changed", old: withConditions(placed(5)), now: withConditions(placed(9)), want: 9},
 		{name: "a change without a time", old: withConditions(placed(5)), now: withConditions(placed(5)), want: 30},
 		{name: "a group that has completed", old: group(minute(3), nil), now: group(minute(3), minute(8)), want: 8},
+		{name: "a job of a flow that has completed", old: created(&v1alpha1.Job{Status: v1alpha1.JobStatus{StartedAt: minute(3)}}),
+			now: created(&v1alpha1.Job{Status: v1alpha1.JobStatus{StartedAt: minute(3), CompletedAt: minute(8)}}), want: 8},
+		{name: "a vcjob of a flow that has another phase", old: vcjob(3), now: vcjob(8), want: 8},
 		{name: "a time before the creation, of a robot without a clock", old: pending, now: created(attempts(task("t", "running"), v1alpha1.TaskAttempt{State: "running", StartedAt: minute(-600)})), want: 30},
 		{name: "a time in the future", old: pending, now: created(attempts(task("t", "running"), ran("running", 50, 0))), want: 30},
 	} {

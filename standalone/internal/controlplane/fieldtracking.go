@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/server/options"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
@@ -21,11 +22,18 @@ import (
 // the time of a write. In other clusters the policy config/defaults/fieldtracking.yaml does the same.
 const fieldTrackingPlugin = "K8s4rFieldTracking"
 
-// untracked are the resources without tracking. Users apply the others.
-var untracked = []schema.GroupResource{
-	{Group: v1alpha1.GroupVersion.Group, Resource: "tasks"},
-	{Group: v1alpha1.GroupVersion.Group, Resource: "taskgroups"},
-}
+var (
+	// untracked are the resources without tracking. Users apply the others.
+	untracked = []schema.GroupResource{
+		{Group: v1alpha1.GroupVersion.Group, Resource: "tasks"},
+		{Group: v1alpha1.GroupVersion.Group, Resource: "taskgroups"},
+	}
+	// untrackedIfOwned are those without tracking if a workflow created the object.
+	untrackedIfOwned = []schema.GroupResource{
+		{Group: v1alpha1.GroupVersion.Group, Resource: "jobs"},
+		{Group: batchv1.GroupVersion.Group, Resource: "jobs"},
+	}
+)
 
 // addFieldTracking adds the plugin before all others, so that none of them copies what it removes.
 func addFieldTracking(o *options.AdmissionOptions) {
@@ -42,7 +50,9 @@ var _ admission.MutationInterface = fieldTracking{}
 // Admit implements admission.MutationInterface. An object that is created by server-side apply keeps
 // its managedFields: the next apply needs them to remove fields.
 func (fieldTracking) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetSubresource() != "" || !slices.Contains(untracked, a.GetResource().GroupResource()) {
+	resource := a.GetResource().GroupResource()
+	mustBeOwned := slices.Contains(untrackedIfOwned, resource)
+	if a.GetSubresource() != "" || !mustBeOwned && !slices.Contains(untracked, resource) {
 		return nil
 	}
 	o, err := meta.Accessor(a.GetObject())
@@ -50,7 +60,8 @@ func (fieldTracking) Admit(_ context.Context, a admission.Attributes, _ admissio
 		return fmt.Errorf("metadata of %s: %w", a.GetResource().Resource, err)
 	}
 	isApplied := func(f metav1.ManagedFieldsEntry) bool { return f.Operation == metav1.ManagedFieldsOperationApply }
-	if !slices.ContainsFunc(o.GetManagedFields(), isApplied) {
+	isOwned := metav1.GetControllerOfNoCopy(o) != nil
+	if (isOwned || !mustBeOwned) && !slices.ContainsFunc(o.GetManagedFields(), isApplied) {
 		o.SetManagedFields(nil)
 	}
 	return nil
