@@ -27,8 +27,8 @@ type Config struct {
 	ApproveRobots robot.Approval
 	// Concurrency is the number of objects of one kind that are reconciled at a time. If 0, 8.
 	Concurrency int
-	// StatusTick is the least time between two status writes of a Job or TaskGroup that only change
-	// counters. If 0, 250ms.
+	// StatusTick is the least time between two status writes of a Job or TaskGroup that only show
+	// progress, and before the first one. If 0, 250ms.
 	StatusTick time.Duration
 	// TaskWindow is the most Tasks of a group that exist and have not ended. If 0, 500.
 	TaskWindow int

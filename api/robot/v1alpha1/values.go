@@ -145,6 +145,12 @@ func (s *JobStatus) IsArchived() bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.ObservedGeneration
 }
 
+// HasUnobservedChange reports whether the spec of the group was changed and its controller has not
+// observed the change yet. A group without a status was not changed before its second generation.
+func (g *TaskGroup) HasUnobservedChange() bool {
+	return max(g.Status.ObservedGeneration, 1) < g.Generation
+}
+
 // ConditionRolledOut of a TaskGroup whose definition was changed reports whether all Tasks that
 // have not ended have the new definition.
 const ConditionRolledOut = "RolledOut"

@@ -39,7 +39,7 @@ type Actions struct {
 // Plan returns the actions for one object.
 func Plan(w Input) Actions {
 	out := Actions{RecordKey: recordKey(&w.Object)}
-	hasChanged := out.RecordKey != w.RecordedKey && (w.RecordedKey != "" || isWorthRecording(&w.Object))
+	hasChanged := out.RecordKey != w.RecordedKey && (w.RecordedKey != "" || isWorthRecording(&w.Object, w.Deleted))
 	switch {
 	case w.Deleted:
 		if hasChanged {
@@ -69,10 +69,11 @@ func recordKey(o *archive.Object) string {
 }
 
 // isWorthRecording reports whether an object that is not archived yet should be recorded.
-// Tasks that have not started yet cost no write.
-func isWorthRecording(o *archive.Object) bool {
+// Tasks that have not started yet cost no write. Of a job that is deleted before its first status,
+// tasks may have run.
+func isWorthRecording(o *archive.Object, isDeleted bool) bool {
 	if o.Kind != archive.Task {
-		return o.Phase != ""
+		return o.Phase != "" || isDeleted && isTopLevel(o.Kind)
 	}
 	switch lifecycle.TaskState(o.Phase) {
 	case lifecycle.TaskPending, lifecycle.TaskDispatching, lifecycle.TaskPaused:

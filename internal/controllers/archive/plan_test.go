@@ -43,6 +43,7 @@ func TestPlan(t *testing.T) {
 		{name: "a requeued task is recorded", in: Input{Object: object(archive.Task, "pending"), RecordedKey: recordKey(&done)}, records: 1},
 		{name: "a second attempt is recorded", in: Input{Object: attempts(running, 2), RecordedKey: recordKey(&running)}, records: 1},
 		{name: "a job without a state is not recorded", in: Input{Object: object(archive.Job, "")}},
+		{name: "a job deleted before its first status is recorded", in: Input{Object: object(archive.Job, ""), Deleted: true}, records: 1, deleted: true},
 		{name: "a changed job is recorded", in: Input{Object: ended, RecordedKey: recordKey(&job)}, records: 1},
 		{name: "an ended job is recorded with its parts and marked", in: Input{Object: ended, RecordedKey: recordKey(&ended), Complete: true, Parts: []archive.Object{done, running}}, records: 3, marks: true},
 		{name: "a marked job is left alone", in: Input{Object: ended, Complete: true, Archived: true}},

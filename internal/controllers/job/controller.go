@@ -28,8 +28,8 @@ type Controller struct {
 	Live     client.Reader
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Tick is the least time between two status writes that only update counts.
-	// 0 means DefaultTick.
+	// Tick is the least time between two status writes that only show progress, and before
+	// the first one. 0 means DefaultTick.
 	Tick time.Duration
 	// Concurrency is the number of Jobs that are reconciled at the same time.
 	Concurrency int
@@ -42,7 +42,7 @@ type Controller struct {
 
 // memory is state of a job that is not stored in objects.
 type memory struct {
-	lastStatus time.Time
+	lastStatus time.Time // when the status was last written, or the job was first seen
 	takenNames map[string]bool
 }
 
@@ -52,7 +52,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		c.Tick = DefaultTick
 	}
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
-	c.memory = kit.NewObjectMemory(newMemory)
+	c.memory = kit.NewObjectMemory(func() memory { return newMemory(c.Now()) })
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexOwner, kit.ControllerUIDs("Job"))
 	if err != nil {
 		return fmt.Errorf("index task groups by owner: %w", err)

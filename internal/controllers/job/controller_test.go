@@ -1,12 +1,16 @@
 package job
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
@@ -31,7 +35,7 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 		api.WithObjects(g)
 	}
 	now := func() time.Time { return noon }
-	c := &Controller{Client: api.Build(), Now: now, expect: kit.NewExpectations(now, logr.Discard()), memory: kit.NewObjectMemory(newMemory)}
+	c := &Controller{Client: api.Build(), Now: now, expect: kit.NewExpectations(now, logr.Discard()), memory: kit.NewObjectMemory(func() memory { return newMemory(noon) })}
 	c.Live = c.Client
 	for _, name := range []string{first, second} {
 		if again, err := c.createGroup(t.Context(), j, newGroup(j, def, name)); !again || err != nil {
@@ -40,6 +44,69 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	}
 	if again, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); again || err == nil {
 		t.Errorf("with both names taken: retry %v, %v", again, err)
+	}
+}
+
+// A status of its own for each state would be most of the writes of a short job.
+func TestController_WritesStatusOfShortJobOnce(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	j, writes, now := newInput("").Job, 0, noon
+	api := fakeapi.NewBuilder(scheme).WithObjects(j).WithStatusSubresource(j, &v1alpha1.TaskGroup{}).
+		WithIndex(&v1alpha1.TaskGroup{}, indexOwner, kit.ControllerUIDs("Job")).WithInterceptorFuncs(interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if _, ok := o.(*v1alpha1.Job); ok {
+				writes++
+			}
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	}).Build()
+	clock := func() time.Time { return now }
+	c := &Controller{
+		Client: api, Live: api, Now: clock, Tick: DefaultTick, Recorder: events.NewFakeRecorder(1),
+		expect: kit.NewExpectations(clock, logr.Discard()), memory: kit.NewObjectMemory(func() memory { return newMemory(clock()) }),
+	}
+	reconcileJob := func() reconcile.Result {
+		t.Helper()
+		result, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(j)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	if wait := reconcileJob().RequeueAfter; wait != constructionTicks*DefaultTick || writes != 0 {
+		t.Errorf("a new job: %d writes, reconciled again after %s", writes, wait)
+	}
+	for _, status := range []v1alpha1.TaskGroupStatus{
+		{State: "running", TaskCounts: v1alpha1.TaskCounts{TotalTasks: 5, DispatchingTasks: 5}},
+		{State: "completed", TaskCounts: v1alpha1.TaskCounts{TotalTasks: 5, SucceededTasks: 5}},
+	} {
+		now = now.Add(DefaultTick / 10)
+		setGroupStatuses(t, api, status)
+		reconcileJob()
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
+		t.Fatal(err)
+	}
+	if s := j.Status; writes != 1 || s.State != "completed" || s.StateChanges != 3 || s.SucceededTasks != 10 {
+		t.Errorf("%d writes, status %+v", writes, s)
+	}
+}
+
+// setGroupStatuses writes the status of all groups.
+func setGroupStatuses(t *testing.T, api client.Client, status v1alpha1.TaskGroupStatus) {
+	t.Helper()
+	var all v1alpha1.TaskGroupList
+	if err := api.List(t.Context(), &all); err != nil || len(all.Items) == 0 {
+		t.Fatalf("%d groups, %v", len(all.Items), err)
+	}
+	for i := range all.Items {
+		all.Items[i].Status = status
+		if err := api.Status().Update(t.Context(), &all.Items[i]); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

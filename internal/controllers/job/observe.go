@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,7 +64,7 @@ func (c *Controller) updateMemory(j *v1alpha1.Job, f func(*memory)) {
 	c.memory.Update(client.ObjectKeyFromObject(j), j.UID, f)
 }
 
-func newMemory() memory { return memory{takenNames: map[string]bool{}} }
+func newMemory(now time.Time) memory { return memory{lastStatus: now, takenNames: map[string]bool{}} }
 
 func (m *memory) copyTakenNames() map[string]bool {
 	out := make(map[string]bool, len(m.takenNames))

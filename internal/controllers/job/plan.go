@@ -18,6 +18,10 @@ import (
 // DefaultTick is the default of Controller.Tick.
 const DefaultTick = 250 * time.Millisecond
 
+// constructionTicks is for how many ticks a new job is not shown as under construction. Its groups write
+// their first statuses within one tick, so the job's first one usually includes them.
+const constructionTicks = 2
+
 // Input holds everything that a decision about one Job depends on.
 type Input struct {
 	Job *v1alpha1.Job
@@ -27,7 +31,7 @@ type Input struct {
 	Creating map[string]bool
 	// TakenNames are names of objects of other owners.
 	TakenNames map[string]bool
-	// LastStatus is when the status was last written.
+	// LastStatus is when the status was last written, or the job was first seen.
 	LastStatus time.Time
 	// Archives is true if ended jobs stay until they are archived.
 	Archives bool
@@ -55,7 +59,7 @@ type Actions struct {
 }
 
 // Plan returns the actions for one Job. tick is the least time between two status writes
-// that only update counts.
+// that only show progress.
 func Plan(now time.Time, tick time.Duration, w Input) Actions {
 	p := &plan{now: now, tick: tick, Input: w}
 	if w.Job.DeletionTimestamp != nil {
@@ -223,10 +227,10 @@ func (p *plan) planStatus() {
 	s.TaskCounts = taskcounts.ToStatus(counts)
 	s.ObservedGeneration = p.Job.Generation
 	s.Blocklist = p.collectBlocklist()
-	changed := p.advanceState(s, counts)
+	urgent := p.advanceState(s, counts)
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && taskcounts.HasStarted(counts) {
-		s.StartedAt, changed = &at, true
+		s.StartedAt, urgent = &at, true
 	}
 	if s.CompletedAt == nil && lifecycle.JobState(s.State).IsTerminal() {
 		s.CompletedAt = &at
@@ -235,20 +239,30 @@ func (p *plan) planStatus() {
 		return
 	}
 	last := taskcounts.HasEnded(lifecycle.JobState(s.State), counts)
-	if ready := p.LastStatus.Add(p.tick); !changed && !last && p.now.Before(ready) {
+	if ready := p.progressDue(s); !urgent && !last && p.now.Before(ready) {
 		p.requeueAt(ready)
 		return
 	}
 	p.out.Status = s
 }
 
+// progressDue returns when a status that only shows progress is written.
+func (p *plan) progressDue(s *v1alpha1.JobStatus) time.Time {
+	if lifecycle.JobState(s.State) == lifecycle.JobUnderConstruction {
+		return p.LastStatus.Add(constructionTicks * p.tick)
+	}
+	return p.LastStatus.Add(p.tick)
+}
+
 // advanceState applies the state machine until the state is stable, and reports whether
-// the state or the requeue changed.
-func (p *plan) advanceState(s *v1alpha1.JobStatus, counts lifecycle.Counts) bool {
+// the change of the state or of the requeue is written at once.
+func (p *plan) advanceState(s *v1alpha1.JobStatus, counts lifecycle.Counts) (urgent bool) {
+	was := &p.Job.Status
 	for {
 		c := p.nextChange(s, counts)
 		if c.To == "" {
-			return s.State != p.Job.Status.State || !equality.Semantic.DeepEqual(s.Requeue, p.Job.Status.Requeue)
+			isProgress := lifecycle.IsProgress(lifecycle.JobState(was.State), lifecycle.JobState(s.State))
+			return s.State != was.State && !isProgress || !equality.Semantic.DeepEqual(s.Requeue, was.Requeue)
 		}
 		p.applyChange(s, c)
 	}

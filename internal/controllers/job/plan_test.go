@@ -51,6 +51,11 @@ func groups(c v1alpha1.TaskCounts) func(*Input) {
 
 func ofType(kind string) func(*Input) { return func(w *Input) { w.Job.Spec.Type = kind } }
 
+// seenAgo sets when the job was first seen, or its status was written.
+func seenAgo(d time.Duration) func(*Input) {
+	return func(w *Input) { w.LastStatus = noon.Add(-d) }
+}
+
 // grown increases the count of the first group.
 func grown(w *Input) {
 	seven := int32(7)
@@ -76,12 +81,23 @@ func TestPlan(t *testing.T) {
 		{name: "a job whose tasks start during construction is running", in: newInput("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
 		{name: "a job whose tasks all ended before its first reconcile is completed", in: newInput("", groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "completed"},
 		{name: "counts wait for the tick",
-			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), func(w *Input) { w.LastStatus = noon }), wantRequeueAfter: DefaultTick},
+			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), seenAgo(0)), wantRequeueAfter: DefaultTick},
 		{name: "the start of a task is written at once, so that startedAt is right",
-			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
+			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), seenAgo(0)), wantState: "running"},
 		{name: "a dispatching task waits for the tick, because it has not started",
-			in: newInput("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantRequeueAfter: DefaultTick},
-		{name: "a change of state does not wait", in: newInput("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
+			in: newInput("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), seenAgo(0)), wantRequeueAfter: DefaultTick},
+		{name: "a change of state does not wait", in: newInput("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), seenAgo(0)), wantState: "running"},
+		{name: "a new job waits for the first statuses of its groups",
+			in: newInput("", seenAgo(0)), wantCreate: "j-a j-b", wantRequeueAfter: constructionTicks * DefaultTick},
+		{name: "it also waits while only some have one",
+			in: newInput("", groups(v1alpha1.TaskCounts{}), seenAgo(DefaultTick), func(w *Input) { w.Groups["b"].Status.State = "" }), wantRequeueAfter: DefaultTick},
+		{name: "it is under construction if they take long", in: newInput("", seenAgo(constructionTicks*DefaultTick)), wantCreate: "j-a j-b", wantState: "under-construction"},
+		{name: "its first status includes those of its groups", in: newInput("", groups(v1alpha1.TaskCounts{}), seenAgo(DefaultTick)), wantState: "pending"},
+		{name: "a dispatching task of a new job waits for the tick", in: newInput("", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), seenAgo(0)), wantRequeueAfter: DefaultTick},
+		{name: "the end of a new job does not wait", in: newInput("", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), seenAgo(0)), wantState: "completed"},
+		{name: "a cancel of a new job does not wait",
+			in: newInput("", seenAgo(0), func(w *Input) { w.Job.Spec.DesiredState = v1alpha1.DesiredCanceled }), wantCreate: "j-a j-b", wantState: "cancel-requested"},
+		{name: "its tasks wait for the state of a resumed job", in: newInput("paused", groups(v1alpha1.TaskCounts{PausedTasks: 5}), seenAgo(0)), wantState: "pending"},
 		{name: "too many failures fail the job", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 1})), wantState: "failed"},
 		{name: "a failed job does not create a deleted group again",
 			in: newInput("failed", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *Input) { delete(w.Groups, "b") }), wantState: "failed"},

@@ -28,11 +28,8 @@ func (p *planner) awaitGroup() bool {
 }
 
 // isGroupChanging reports whether the task's group was changed and its controller has not observed
-// the change yet. A new group has no tasks with an older definition.
-func (w *Input) isGroupChanging() bool {
-	g := w.Group
-	return g != nil && g.Status.ObservedGeneration != 0 && g.Status.ObservedGeneration != g.Generation
-}
+// the change yet.
+func (w *Input) isGroupChanging() bool { return w.Group != nil && w.Group.HasUnobservedChange() }
 
 // outdatedReason returns why the task does not match the definition of its group. Empty if it does.
 func (w *Input) outdatedReason() string {

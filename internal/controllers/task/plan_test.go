@@ -425,6 +425,8 @@ func TestPlan(t *testing.T) {
 		{name: "nor is a surplus replica", in: newInput(pending, target("r1"), reserved, inGroup(2, "new"), ofReplica("2", "new"), mayExplain), wantState: pending},
 		{name: "of a system job every replica is wanted whose robot matches", in: newInput(pending, ofType("system"), target("r1"), reserved, inGroup(1, "new"), ofReplica("2", "new")), wantState: dispatching},
 		{name: "while a group's change was not observed its tasks wait", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: recheckInterval},
+		{name: "so they do if the group has no status yet",
+			in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "old"), func(w *Input) { w.Group.Status = v1alpha1.TaskGroupStatus{} }), wantWake: recheckInterval},
 		{name: "a task with an older definition that no robot could run does not fail: the new definition may fit", in: newInput(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), mayExplain), wantState: pending},
 		{name: "an older definition is not restarted", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},

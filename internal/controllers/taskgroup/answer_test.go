@@ -98,6 +98,24 @@ func TestController_ReadsTasksBeforeItAnswers(t *testing.T) {
 	}
 }
 
+// Its first status waits from then on, not from each event of its tasks.
+func TestController_DatesGroupByFirstSight(t *testing.T) {
+	now := noon
+	clock := func() time.Time { return now }
+	g := newInput(1).Group
+	c := &Controller{
+		Client: newReader(t, g), Config: Config{}.WithDefaults(), Binder: &noRobots{},
+		Now: clock, expect: kit.NewExpectations(clock, logr.Discard()), counts: newGroupCounts(),
+	}
+	for range 2 {
+		w, err := c.observe(t.Context(), client.ObjectKeyFromObject(g))
+		if err != nil || !w.LastStatus.Equal(noon) {
+			t.Fatalf("%v; the wait for the first status began at %s", err, w.LastStatus)
+		}
+		now = now.Add(time.Minute)
+	}
+}
+
 // newReader returns a client with these objects.
 func newReader(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()

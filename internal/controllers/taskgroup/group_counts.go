@@ -94,7 +94,7 @@ type taskSlot struct {
 // store in objects.
 type groupMemory struct {
 	lastBound        time.Time // when replicas were last created with a robot
-	lastStatus       time.Time // when the status was last written
+	lastStatus       time.Time // when the status was last written, or the group was first seen
 	batch            int       // number of concurrent creates
 	reservationCount int       // how often robots were reserved
 	requestedAt      int       // reservationNews at the last request that was not fully reserved, plus one

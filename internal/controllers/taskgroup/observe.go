@@ -46,7 +46,12 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return nil, err
 	}
 	creating := c.expect.PendingCreates(g.UID)
-	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
+	c.counts.withGroup(g.UID, func(m *groupTasks) {
+		if m.lastStatus.IsZero() {
+			m.lastStatus = c.Now()
+		}
+		m.fillInput(w, creating)
+	})
 	if w.canAnswerJob() {
 		if err := c.refreshRecords(ctx, w); err != nil {
 			return nil, err

@@ -18,8 +18,8 @@ type Config struct {
 	// LookAhead is how many replicas are created without a robot, so that users see
 	// pending Tasks and why they wait. 0 means 8.
 	LookAhead int
-	// Tick is the least time between two status writes that only update counts.
-	// 0 means 250ms.
+	// Tick is the least time between two status writes that only show progress, and before
+	// the first one. 0 means 250ms.
 	Tick time.Duration
 }
 
@@ -77,7 +77,7 @@ type Input struct {
 	RetryAt time.Time
 	// LastBound is when a replica was last created with a robot.
 	LastBound time.Time
-	// LastStatus is when the status was last written.
+	// LastStatus is when the status was last written, or the group was first seen.
 	LastStatus time.Time
 	// DefinitionBytes is the memory that the tasks of one replica take.
 	DefinitionBytes int

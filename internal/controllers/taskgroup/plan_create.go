@@ -19,7 +19,7 @@ func (p *plan) planCreates() {
 		p.planSystemReplicas()
 		return
 	}
-	if p.isNewGeneration() && p.Group.Status.ObservedGeneration != 0 {
+	if p.Group.HasUnobservedChange() {
 		p.out.ReleaseReservations = true // the requests are for the old definition
 	}
 	var want []Replica

@@ -87,13 +87,13 @@ func (p *plan) planStatus() {
 	s.TaskCounts = taskcounts.ToStatus(counts)
 	s.CreatedReplicas = p.createdReplicas()
 	s.ObservedGeneration, s.Revisions = p.Group.Generation, p.Revisions
-	changed := p.isNewGeneration()
+	urgent := p.Group.HasUnobservedChange()
 	for _, step := range p.statusSteps() {
 		if step(s, counts) {
-			changed = true
+			urgent = true
 		}
 	}
-	p.writeStatus(s, changed)
+	p.writeStatus(s, urgent)
 }
 
 // countUnconfirmedStops updates their number in a group that has ended. Nothing else of it changes.
@@ -116,7 +116,7 @@ func (p *plan) writeStatus(s *v1alpha1.TaskGroupStatus, isUrgent bool) {
 }
 
 // statusStep updates a part of the status and reports whether it changed something that
-// is written at once. Counts alone wait for Config.Tick.
+// is written at once. Progress waits for Config.Tick.
 type statusStep func(*v1alpha1.TaskGroupStatus, lifecycle.Counts) bool
 
 // statusSteps returns the parts of the status in the order in which they depend on
@@ -145,15 +145,15 @@ func (p *plan) answerJob(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) b
 }
 
 // setTimes records the start and the end of the group.
-func (p *plan) setTimes(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (changed bool) {
+func (p *plan) setTimes(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (urgent bool) {
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && taskcounts.HasStarted(counts) {
-		s.StartedAt, changed = &at, true
+		s.StartedAt, urgent = &at, true
 	}
 	if s.CompletedAt == nil && taskcounts.HasEnded(lifecycle.JobState(s.State), counts) {
-		s.CompletedAt, changed = &at, true
+		s.CompletedAt, urgent = &at, true
 	}
-	return changed
+	return urgent
 }
 
 // createdReplicas returns how many replicas exist or existed.
@@ -171,7 +171,7 @@ const ConditionReplicaFailure = "ReplicaFailure"
 // setReplicaFailure sets or removes the condition ReplicaFailure, and shows its message in the
 // description of a group that has not ended.
 func (p *plan) setReplicaFailure(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
-	hadFailure := meta.IsStatusConditionTrue(s.Conditions, ConditionReplicaFailure)
+	before, hadFailure := s.StatusDescription, meta.IsStatusConditionTrue(s.Conditions, ConditionReplicaFailure)
 	reason, message := p.replicaFailure()
 	hasEnded := lifecycle.JobState(s.State).IsTerminal()
 	switch {
@@ -187,7 +187,7 @@ func (p *plan) setReplicaFailure(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts
 			s.StatusDescription = taskcounts.Change{To: lifecycle.JobState(s.State), Why: "its tasks can be created again"}.StatusDescription()
 		}
 	}
-	return s.StatusDescription != p.Group.Status.StatusDescription
+	return s.StatusDescription != before
 }
 
 // replicaFailure returns why Tasks cannot be created or updated. Empty if they can.
@@ -295,7 +295,8 @@ func (p *plan) advanceState(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts
 		from := lifecycle.JobState(s.State)
 		to, why := lifecycle.GroupAfterTasks(from, p.jobState(), counts, taskcounts.MaxFailedPercent(p.Job))
 		if to == from {
-			return s.State != p.Group.Status.State
+			was := lifecycle.JobState(p.Group.Status.State)
+			return to != was && !lifecycle.IsProgress(was, to)
 		}
 		c := taskcounts.Change{To: to, Why: why}
 		if p.Defect.isSet() && to.IsTerminal() {

@@ -66,6 +66,11 @@ func boundAgo(ago time.Duration) func(*Input) {
 	return func(w *Input) { w.LastBound = noon.Add(-ago) }
 }
 func started(w *Input) { w.Group.Status.StartedAt = &metav1.MicroTime{Time: noon} }
+
+// inNewGroup sets the first generation, as the API server does.
+func inNewGroup(w *Input) { w.Group.Generation = 1 }
+
+// statusWritten sets when the status was written, or the group was first seen.
 func statusWritten(ago time.Duration) func(*Input) {
 	return func(w *Input) { w.LastStatus = noon.Add(-ago) }
 }
@@ -109,6 +114,15 @@ func TestPlan(t *testing.T) {
 			in: newInput(2, withTasks(running, 2), inState("running"), statusWritten(time.Second/10)), wantState: "running"},
 		{name: "dispatching tasks wait for the tick",
 			in: newInput(2, withTasks(lifecycle.TaskDispatching, 2), inState("running"), statusWritten(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "the first status of a new group waits for the tick", in: newInput(2, withTasks(pending, 2), inNewGroup, statusWritten(0), reservationPending), wantWake: 250 * time.Millisecond},
+		{name: "so it does while its tasks are dispatched",
+			in: newInput(2, withTasks(lifecycle.TaskDispatching, 2), inNewGroup, statusWritten(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "it is written when the tick is over", in: newInput(2, withTasks(lifecycle.TaskDispatching, 2), inNewGroup, statusWritten(time.Second)), wantState: "running"},
+		{name: "a new definition is shown at once", in: newInput(2, withTasks(pending, 2), reservationPending, statusWritten(0), func(w *Input) { w.Group.Generation = 2 }), wantState: "pending", withdraw: true},
+		{name: "the tasks of a resumed job have a group that is pending at once",
+			in: newInput(2, withTasks(pending, 2), reservationPending, inState("paused"), statusWritten(0)), wantState: "pending"},
+		{name: "a rejected task is shown at once",
+			in: newInput(2, inNewGroup, statusWritten(0), func(w *Input) { w.DenialMessage, w.RetryAt = "no quota", noon.Add(time.Hour) }), wantState: "pending", wantWake: time.Hour},
 		{name: "a change of state is written at once", in: newInput(2, withTasks(running, 2), inState("pending"), statusWritten(0)), wantState: "running"},
 		{name: "the end is written at once", in: newInput(2, withTasks(completed, 2), inState("running"), statusWritten(0)), wantState: "completed"},
 		{name: "its own share of failures fails the group while its job runs",

@@ -51,6 +51,10 @@ func (s JobState) StartsTasks() bool {
 	return s == "" || s == JobUnderConstruction || s == JobPending || s == JobRunning
 }
 
+// IsProgress reports whether a change of the state of a job, or of a group, only shows how far its tasks
+// are. No task and no other job waits for it.
+func IsProgress(from, to JobState) bool { return from.StartsTasks() && to.StartsTasks() }
+
 // PausesTasks reports whether the waiting tasks of a job in state s are paused. Running tasks
 // continue.
 func (s JobState) PausesTasks() bool { return s == JobPauseRequested || s == JobPaused }

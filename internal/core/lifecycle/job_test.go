@@ -305,6 +305,18 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// The tasks wait for the state of a job that is resumed, requeued, paused or canceled, and others for its end.
+func TestIsProgress_OnlyWhileTasksMayStart(t *testing.T) {
+	starts := []JobState{"", JobUnderConstruction, JobPending, JobRunning}
+	for _, from := range append([]JobState{""}, JobStates...) {
+		for _, to := range JobStates {
+			if want := slices.Contains(starts, from) && slices.Contains(starts, to); IsProgress(from, to) != want {
+				t.Errorf("%q to %q: progress %v", from, to, !want)
+			}
+		}
+	}
+}
+
 func TestJobState_PredicatesForTasks(t *testing.T) {
 	starts := []JobState{"", JobUnderConstruction, JobPending, JobRunning}
 	stops := []JobState{JobCancelRequested, JobCanceled, JobFailed}
