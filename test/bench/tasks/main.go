@@ -60,6 +60,8 @@ type result struct {
 	CPUMsPerTask   float64 `json:"cpu_ms_per_task"`
 	StartP50Ms     float64 `json:"start_p50_ms"`
 	StartP99Ms     float64 `json:"start_p99_ms"`
+	// WritesPerSmallJob counts all writes of a Job with one short task, its creation included.
+	WritesPerSmallJob float64 `json:"writes_per_small_job"`
 
 	ArrayTasksPerS     float64 `json:"array_tasks_per_s"`
 	ArrayWritesPerTask float64 `json:"array_writes_per_task"`
@@ -82,7 +84,9 @@ func runBenchmark(t testing.TB) {
 	cfg := up.RESTConfig()
 	c := testkit.NewClient(t, cfg)
 	awaitOnline(t, c, 1)
+	idle := countWrites(t, cfg)
 	p50, p99 := startLatency(t, c)
+	ofSmall := countWrites(t, cfg).since(idle)
 	startFleet(t, c, up.MQTTSURL)
 
 	rates, perTask, cpu := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
@@ -105,6 +109,7 @@ func runBenchmark(t testing.TB) {
 	before.print("before")
 	after.print("after")
 	fmt.Printf("submission to process start on an idle robot: p50 %.1f ms, p99 %.1f ms\n\n", p50, p99)
+	ofSmall.print(int32(*latencies))
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "tasks\ttasks/s\tof raw\twrites/task\tCPU ms/task\t")
 	for i, n := range sizes {
@@ -117,6 +122,7 @@ func runBenchmark(t testing.TB) {
 	json.NewEncoder(os.Stdout).Encode(result{
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
 		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: perTask[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
+		WritesPerSmallJob: float64(ofSmall.sum()) / float64(*latencies),
 	}.withArray(ofArray))
 }
 
