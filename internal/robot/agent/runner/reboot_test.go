@@ -353,6 +353,52 @@ func TestReboot_OrderIsThatOfOneReplica(t *testing.T) {
 	}
 }
 
+// An earlier manager has created the first daemon, and a later one the other tasks.
+func TestReboot_TaskWithoutAStageIsNotAwaited(t *testing.T) {
+	x := newRestartTest(t)
+	all := replica()
+	all[0].Spec.Stage = 0
+	x.dispatchAll(all)
+	x.rebootRobot(cutShort)
+	got := x.startedTasks()
+	if slices.Sort(got); fmt.Sprint(got) != "[d1 d2]" {
+		t.Errorf("%s were started, want both daemons", got)
+	}
+}
+
+// A daemon that fails while the tasks after it have not started must run again before they do.
+func TestReboot_DaemonThatStartsAgainIsAwaited(t *testing.T) {
+	x := newRestartTest(t)
+	all := replica()
+	all[0].Spec.RestartPolicy = &wire.RestartPolicy{Attempts: 9}
+	x.dispatchAll(all)
+	x.rebootRobot(cutShort)
+	first := x.shims.last
+	x.begin()
+	x.round()
+	second := x.shims.last // of the next daemon, whose process does not run yet
+	x.shims.last = first
+	x.end(shim.Exit{Code: 1})
+	x.pass(time.Second)
+	again := x.shims.last
+	x.shims.last = second
+	x.begin()
+	x.round()
+	x.requireStarts("while the first daemon is about to run again", 3)
+	x.shims.last = again
+	x.begin()
+	x.round()
+	x.requireStarts("once it runs", 5)
+}
+
+func TestReboot_RangeNamesTheIndexThatRan(t *testing.T) {
+	a := newArrayRange(&wire.TaskArray{Indexes: "0-3"})
+	a.running, a.report = new(int32(2)), newArrayReport(nil)
+	if got := a.describeEnd(rebootedStatus(wire.Status{})).Message; !strings.Contains(got, "The robot was restarted; index 2 was running") {
+		t.Errorf("message %q", got)
+	}
+}
+
 // What an earlier stage does not start again is not waited for.
 func TestReboot_StageThatHasEndedIsNotAwaited(t *testing.T) {
 	x := newRestartTest(t)
