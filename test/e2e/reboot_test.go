@@ -186,7 +186,7 @@ func (s *system) checkReboot(x rebootTasks) {
 }
 
 // awaitReportedRuns blocks until the server has the runs of the first attempt, which end for these
-// reasons, each for one of its words. A run without a reason has not ended.
+// reasons. If one has several reasons, each of them is right. A run without a reason has not ended.
 func (s *system) awaitReportedRuns(name string, reasons ...string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 30*time.Second, "the runs of "+name+" are reported", func() error {
@@ -201,4 +201,3 @@ func (s *system) awaitReportedRuns(name string, reasons ...string) {
 		return nil
 	})
 }
-

@@ -63,7 +63,7 @@ func (u pendingTasks) addRecord(r storedRecord) {
 		u[id] = r.Task
 	case Dropped, Ended:
 		delete(u, id)
-	case Run, Started, RunEnded, Adopted, Acked: // they do not change it
+	case Run, Started, RunEnded, NoRun, Adopted, Acked: // they do not change it
 	}
 }
 

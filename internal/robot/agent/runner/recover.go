@@ -12,6 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
@@ -119,6 +120,12 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 		}
 		return nil, r.handleShimEvent(p, supervisor.Update{Shim: adopted, State: state})
 	}
+	return r.endAdoptedRun(p, attempt, state, r.hasRebootedSince(e.BootID)), nil
+}
+
+// endAdoptedRun handles the end of a run whose shim has exited before this agent started, in an earlier boot
+// if isRebooted is set. If the shim was killed, the attempt is returned.
+func (r *Runner) endAdoptedRun(p *plan, attempt *attempt, state shim.State, isRebooted bool) *abandonedAttempt {
 	if state.Started != nil {
 		attempt.startedAt = state.Started.At.UTC()
 	}
@@ -126,16 +133,16 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	// The last writes of the shim may be lost after a power failure, so the task may have
 	// run even if its state does not have it.
 	s, known := endStatus(state, false)
-	switch isRebooted := r.hasRebootedSince(e.BootID); {
+	switch {
 	case !known && isRebooted:
-		return &abandonedAttempt{attempt: attempt, isRebooted: true}, nil
+		return &abandonedAttempt{attempt: attempt, isRebooted: true}
 	case !known:
-		return &abandonedAttempt{attempt: attempt, started: state.Started}, nil
+		return &abandonedAttempt{attempt: attempt, started: state.Started}
 	case isRebooted && s.Reason == wire.ReasonAgentStopped:
 		s = rebootedStatus(s) // the robot has stopped the task to go down
 	}
 	r.endRun(p, attempt, s)
-	return nil, nil
+	return nil
 }
 
 // canTakeBackStart reports whether the journal has the run before the last one. Damage may have hidden it.
