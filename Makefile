@@ -181,6 +181,10 @@ bench-agent: build ## time from dispatch to process start, starts a second and m
 bench-agent-footprint: build ## size, memory and traffic of an idle agent
 	$(call run-bench,footprint)
 
+.PHONY: bench-autonomy
+bench-autonomy: build ## what a robot does without its server: time from a crash, from its own restart, and to the runs that it made meanwhile
+	$(call run-bench,autonomy)
+
 .PHONY: bench-broker
 bench-broker: deps ## messages a second, latency and memory of brokers with and without certificates and rules, and how fast 1000 robots come back
 	$(call run-bench,broker)

@@ -142,6 +142,7 @@ var nightlyTier = tier{
 			shell("browser measurements", "make -s -o web web-measure"),
 			benchmark("agent", "-latency-tasks 50 -burst-tasks 100 -running-tasks 100"),
 			benchmark("archive", "-jobs 2000 -timed 200 -asked 5"),
+			benchmark("autonomy", "-crash-services 3 -crash-rounds 2 -boot-services 10 -boots 1 -offline-runs 500 -bars=false"),
 			benchmark("broker", "-robots 20 -idle 100 -for 1s -rounds 1"),
 			benchmark("events", "-readers 20 -rounds 5"),
 			benchmark("flow", "-raw-objects 100 -raw-edges 20 -chain 50 -fan 100"),
