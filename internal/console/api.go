@@ -90,6 +90,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	s.registerHistory(api)
 	s.registerActions(api)
 	s.registerStreams(api)
+	s.registerRuns(api)
 	return api
 }
 

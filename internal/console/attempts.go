@@ -40,6 +40,9 @@ type run struct {
 	Signal   int64             `json:"signal,omitempty"`
 	Started  *metav1.MicroTime `json:"started,omitempty"`
 	Finished *metav1.MicroTime `json:"finished,omitempty"`
+	// WithoutContact is set if the robot had no contact with the server when the run ended, as far as it is
+	// known: only the runs of a task have it, not those of an attempt.
+	WithoutContact bool `json:"withoutContact,omitempty"`
 }
 
 // listAttempts returns the attempts of a task, from oldest to newest.

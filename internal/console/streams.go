@@ -19,6 +19,7 @@ import (
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/platform/logclient"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
@@ -233,27 +234,29 @@ func writeEvent(w *flusher, id, event string, data []byte) error {
 // token.
 func (s *Server) openTaskLog(ctx context.Context, in *taskLogIn) (func(*flusher) error, error) {
 	c := callerFromContext(ctx)
-	if c.token == "" {
-		return nil, s.toAPIError(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
-			errors.New("reading logs requires the caller's own token, because a client certificate cannot be forwarded: sign in with a token")))
-	}
-	at, err := s.findLogs(ctx)
+	at, err := s.findLogServer(ctx, c, in.Name)
 	if err != nil {
-		return nil, s.toAPIError(apierrors.NewServiceUnavailable("the address of the log API is unknown: check that k8s4r-server is running, and not with --api-bind-address=0"))
+		return nil, s.toAPIError(err)
 	}
 	task, q := s.newLogQuery(in)
 	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, task, q)
-	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
-		err = apierrors.NewServiceUnavailable("cannot read the log from k8s4r-server: " + trimURL(away.Err))
+	if err != nil {
+		return nil, s.toAPIError(toLogServerError(err))
 	}
-	var known apierrors.APIStatus
-	switch {
-	case err == nil:
-		return pipeBody(log), nil
-	case errors.As(err, &known):
-		return nil, s.toAPIError(err)
+	return pipeBody(log), nil
+}
+
+// findLogServer returns the address of the log API, for a caller who can use it.
+func (s *Server) findLogServer(ctx context.Context, c *caller, task string) (serveraddr.Address, error) {
+	if c.token == "" {
+		return serveraddr.Address{}, apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), task,
+			errors.New("reading logs requires the caller's own token, because a client certificate cannot be forwarded: sign in with a token"))
 	}
-	return nil, newStatus(http.StatusBadGateway, err.Error())
+	at, err := s.findLogs(ctx)
+	if err != nil {
+		return at, apierrors.NewServiceUnavailable("the address of the log API is unknown: check that k8s4r-server is running, and not with --api-bind-address=0")
+	}
+	return at, nil
 }
 
 // newLogQuery returns the task whose log the caller reads, and what of it. What an index of an array

@@ -293,6 +293,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tasks/{namespace}/{name}/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Runs of an attempt of a task, also those without contact */
+        get: operations["task-runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tasks/{namespace}/{name}/why": {
         parameters: {
             query?: never;
@@ -646,6 +663,32 @@ export interface components {
             signal?: number;
             /** Format: date-time */
             started?: string;
+            withoutContact?: boolean;
+        };
+        RunGap: {
+            /** Format: int64 */
+            first: number;
+            /** Format: date-time */
+            from?: string;
+            /** Format: int64 */
+            last: number;
+            /**
+             * @description OutOfContact: the robot made the runs without contact. NotRecorded: they have no records. NotReceived: their records have not arrived yet
+             * @enum {string}
+             */
+            reason: "OutOfContact" | "NotRecorded" | "NotReceived";
+            /** Format: date-time */
+            to?: string;
+        };
+        RunPage: {
+            /** Format: int32 */
+            attempt: number;
+            /** Format: int64 */
+            before?: number;
+            gaps: components["schemas"]["RunGap"][];
+            items: components["schemas"]["Run"][];
+            /** Format: int64 */
+            runCount: number;
         };
         Sample: {
             /**
@@ -813,6 +856,8 @@ export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
 export type Run = components['schemas']['Run'];
+export type RunGap = components['schemas']['RunGap'];
+export type RunPage = components['schemas']['RunPage'];
 export type Sample = components['schemas']['Sample'];
 export type Session = components['schemas']['Session'];
 export type Severity = components['schemas']['Severity'];
@@ -2586,6 +2631,107 @@ export interface operations {
             };
             /** @description Bad Gateway */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    "task-runs": {
+        parameters: {
+            query?: {
+                /** @description If 0, the last attempt */
+                attempt?: number;
+                limit?: number;
+                /** @description The runs before this one. If 0, the last ones */
+                before?: number;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunPage"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,6 +1,6 @@
 // The console's API: every request that the pages send. Requests and responses have the types of the
 // server's document, docs/reference/console-openapi.json: `make generate` writes them.
-import type { ActionsInBody, Change, Hello, Kind, operations, SignInBody, Status } from "./api.gen.ts";
+import type { ActionsInBody, Attempt, Change, Hello, Kind, operations, SignInBody, Status } from "./api.gen.ts";
 import { checkSession, currentSession, keepSession } from "./credential.ts";
 
 export type {
@@ -24,6 +24,8 @@ export type {
   Result as ActionResult,
   Row,
   Run,
+  RunGap,
+  RunPage,
   Sample,
   Severity,
   StepTimes as StepTime,
@@ -149,6 +151,11 @@ export const api = {
   why: (kind: "tasks" | "jobs", namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-task-why" | "get-job-why">(
       `/${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/why`,
+      signal,
+    ),
+  runs: (of: Pick<Attempt, "namespace" | "task" | "number">, limit: number, signal?: AbortSignal) =>
+    get<"task-runs">(
+      `/tasks/${encodeURIComponent(of.namespace)}/${encodeURIComponent(of.task)}/runs${query({ attempt: of.number, limit })}`,
       signal,
     ),
   timeline: (kind: Kind, namespace: string, name: string, signal?: AbortSignal) =>

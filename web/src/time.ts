@@ -59,3 +59,15 @@ export function fromLocal(value: string | null): string | undefined {
   const date = new Date(value);
   return Number.isNaN(date.getTime()) ? undefined : date.toISOString();
 }
+
+const dayFormat = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const minuteFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+
+/** momentSpan formats the times between which something was, such as 14:02–15:31, with the days if they differ. */
+export function momentSpan(from: string | undefined, to: string | undefined): string {
+  const [start, end] = [from, to].map((time) => time && new Date(time));
+  const isOneDay = start && end && start.toDateString() === end.toDateString();
+  const format = (at: Date | "" | undefined, withDay: boolean) =>
+    at ? `${withDay ? `${dayFormat.format(at)} ` : ""}${minuteFormat.format(at)}` : "?";
+  return `${format(start, !isOneDay)}–${format(end, !isOneDay)}`;
+}

@@ -5,7 +5,16 @@ import type { Plugin } from "vite";
 import type { ActionsInBody, Change, Hello, operations, SignInBody, Status } from "../src/api.gen.ts";
 import { type Answer, archivable, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
-import { attemptsOf, detailOf, graphOf, makeSampleData, type SampleData, timelineOf, whyOf } from "./sampleData.ts";
+import {
+  attemptsOf,
+  detailOf,
+  graphOf,
+  makeSampleData,
+  runPageOf,
+  type SampleData,
+  timelineOf,
+  whyOf,
+} from "./sampleData.ts";
 
 // The same policy as the server's, so that tests find violations. xterm.js creates style elements, which
 // need unsafe-inline.
@@ -118,6 +127,12 @@ function log({ sample, req, res, path, q }: Call) {
   let i = 300;
   const timer = setInterval(() => res.write(`\x1b[90m${String(++i).padStart(5)}\x1b[0m cell ${i}: measured\n`), 250);
   req.on("close", () => clearInterval(timer));
+}
+
+function runs(call: Call) {
+  const row = known({ ...call, path: call.path.slice(0, 3) });
+  if (!row.restarts) throw new Refused(409, "NotStarted", `${row.name} has not started`);
+  answers<"task-runs">(call.res, runPageOf(row, Number(call.q.get("limit"))));
 }
 
 const moves: Partial<Record<Verb, string>> = {
@@ -273,6 +288,7 @@ async function answer(call: Call) {
   if (first === "events") return events(call);
   if (first === "history") return history(call);
   if (call.path[3] === "logs") return log(call);
+  if (call.path[3] === "runs") return runs(call);
   if (call.path[3] === "why") return json(call.res, whyOf(call.sample, known(call)));
   throw new Refused(404, "NotFound", `there is no ${call.path.join("/")}`);
 }

@@ -87,9 +87,20 @@ it.each([
 it("runs of a task that its robot restarts", async () => {
   await look("runs", "/tasks/default/beacon-lamps-0-blink?tab=attempts");
   await at.page.getByRole("group", { name: "Why" }).getByText("in 1m").waitFor();
-  const runs = at.page.getByRole("table", { name: "Runs of attempt 2, the last 10 of 15" });
-  expect(await runs.getByRole("row").count()).toBe(11);
+  const runs = at.page.getByRole("table", { name: "Runs of attempt 2", exact: true });
+  expect(await runs.getByRole("row").count()).toBe(1 + 15 + 1);
+  const gap = runs.getByRole("row").nth(3); // before run 3
+  expect(await gap.textContent()).toMatch(/^out of contact .*–.*, 5 runs$/);
+  expect(await runs.getByRole("row").nth(4).getByRole("cell").first().textContent()).toBe("3");
   expect(await runs.getByRole("row").last().getByRole("cell").allTextContents()).toContain("signal 9");
+});
+
+it("runs of the status if the server has no others", async () => {
+  await at.page.route("**/api/v1/tasks/default/beacon-lamps-0-blink/runs*", (route) => route.fulfill({ status: 403 }));
+  await at.page.goto(`${at.base}/tasks/default/beacon-lamps-0-blink?tab=attempts`);
+  const runs = at.page.getByRole("table", { name: "Runs of attempt 2, the last 10 of 15" });
+  await expect.poll(() => runs.getByRole("row").count()).toBe(11);
+  await at.page.unroute("**/api/v1/tasks/default/beacon-lamps-0-blink/runs*");
 });
 
 it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {

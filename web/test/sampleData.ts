@@ -1,6 +1,19 @@
 // Generated data to develop and measure the console: 200 robots, 10,000 tasks, flows of 7 and of 1,000
 // steps. It is the same each time except for the times, and keeps changing while a client listens.
-import type { Attempt, Change, Detail, Graph, Kind, Row, Severity, Step, Timeline, Why } from "../src/api.ts";
+import type {
+  Attempt,
+  Change,
+  Detail,
+  Graph,
+  Kind,
+  Row,
+  Run,
+  RunPage,
+  Severity,
+  Step,
+  Timeline,
+  Why,
+} from "../src/api.ts";
 
 export type SampleData = ReturnType<typeof makeSampleData>;
 
@@ -376,21 +389,38 @@ export function attemptsOf(row: Row): Attempt[] {
   });
 }
 
-/** runsOf returns the runs of an attempt that a robot has restarted: the last ten, half a minute each. */
+/** runsOf returns the runs of an attempt that a robot has restarted: the last ten. */
 function runsOf(count: number): Pick<Attempt, "runCount" | "runs"> {
-  const at = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString();
-  const runs = Array.from({ length: Math.min(10, count + 1) }, (_, i) => ({
-    number: count + 1 - i,
-    ago: 40 * (i + 1),
+  return { runCount: count + 1, runs: lastRuns(count + 1, 10) };
+}
+
+/** lastRuns returns the last runs of some, half a minute each. */
+function lastRuns(count: number, limit: number): Run[] {
+  const runs = Array.from({ length: Math.min(limit, count) }, (_, i) => ({ number: count - i, ago: 40 * (i + 1) }));
+  return runs.reverse().map(({ number, ago }) => ({
+    number,
+    started: secondsAgo(ago),
+    finished: secondsAgo(ago - 30),
+    ...(number % 3 ? { reason: "Exited", exitCode: 1 } : { reason: "OOMKilled", exitCode: 137, signal: 9 }),
   }));
+}
+
+const secondsAgo = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString();
+
+/** runPageOf returns the runs of a task as records have them: without contact from the third to the seventh one. */
+export function runPageOf(row: Row, limit: number): RunPage {
+  const count = (row.restarts ?? 0) + 1;
+  const all = lastRuns(count, count);
+  const gap = { reason: "OutOfContact" as const, first: 3, last: 7, from: all[1]?.finished, to: all[6]?.finished };
+  const items = all
+    .slice(-limit)
+    .map((run) => ({ ...run, withoutContact: run.number >= gap.first && run.number <= gap.last }));
   return {
-    runCount: count + 1,
-    runs: runs.reverse().map(({ number, ago }) => ({
-      number,
-      started: at(ago),
-      finished: at(ago - 30),
-      ...(number % 3 ? { reason: "Exited", exitCode: 1 } : { reason: "OOMKilled", exitCode: 137, signal: 9 }),
-    })),
+    attempt: 2,
+    runCount: count,
+    items,
+    gaps: [gap],
+    before: items[0] && items[0].number > 1 ? items[0].number : undefined,
   };
 }
 

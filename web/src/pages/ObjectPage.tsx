@@ -135,7 +135,7 @@ function tabsOf(of: Detail): Tab[] {
           ),
         },
         ...indexesOf(of),
-        { id: "attempts", title: "Attempts", show: () => <Attempts of={of.attempts ?? []} /> },
+        { id: "attempts", title: "Attempts", show: () => <Attempts of={of.attempts ?? []} live={!of.archived} /> },
       ];
     case "jobflows":
       return [
