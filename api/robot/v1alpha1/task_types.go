@@ -169,10 +169,10 @@ type TaskStatus struct {
 	// LastRestartTime is the time at which the last of them was created. Written by the manager.
 	// +optional
 	LastRestartTime *metav1.MicroTime `json:"lastRestartTime,omitempty"`
-	// UnconfirmedStop is set after the task has ended without its robot, such as by a cancel while the
-	// robot was out of contact: a process may still be running there. It is removed when the robot has
-	// reported the end of the attempt, or has no object anymore. Not set if there is none. Written by
-	// the manager.
+	// UnconfirmedStop is set while a process of the task may be running that should not: the task has
+	// ended without its robot, such as by a cancel while the robot was out of contact. It is removed
+	// when the robot has reported the end of the attempt, or has no object anymore. Not set if there
+	// is none. Written by the manager.
 	// +optional
 	UnconfirmedStop *UnconfirmedStop `json:"unconfirmedStop,omitempty"`
 	// PauseAttempt is the number of an attempt that starts no further run: when its current run has
@@ -244,7 +244,7 @@ type UnconfirmedStop struct {
 	Robot string `json:"robot"`
 	// Attempt is the number of the attempt. If there are several, it is the oldest one.
 	Attempt int32 `json:"attempt"`
-	// Since is the time at which the task was ended without its robot.
+	// Since is the time at which the manager has noticed it.
 	Since metav1.MicroTime `json:"since"`
 }
 

@@ -30,7 +30,7 @@ type Input struct {
 	// for tasks that wait or have exited, if their job sets disconnect.stopOnRobotAfter.
 	OtherAttempts []OtherAttempt
 	// OpenAttempts are the attempts that are not known to have ended, with their robots. Read for tasks
-	// that may end without their robots, or have.
+	// that have ended or whose job cancels them, and for those with a stop that is not confirmed.
 	OpenAttempts []OtherAttempt
 	// LostAttemptRobot is the robot of the lost attempt. Nil if there is no such attempt, or
 	// its robot has no object.

@@ -52,7 +52,7 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 		return nil, err
 	}
 	state := lifecycle.TaskState(t.Status.State).OrPending()
-	if state.IsTerminal() && !w.canRequeue(state) && t.Status.UnconfirmedStop == nil {
+	if state.IsTerminal() && !w.canRequeue(state) && t.Status.UnconfirmedStop == nil && len(taskstate.OtherOpenAttempts(&t)) == 0 {
 		return nil, nil
 	}
 	if err := c.observeReplica(ctx, w); err != nil {
@@ -94,7 +94,7 @@ func (c *Controller) observeScheduler(w *Input, state lifecycle.TaskState) error
 }
 
 // observeLost reads what matters only for tasks with a lost robot or with several attempts, and for those
-// that end without their robots.
+// that end or have ended.
 func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.TaskState) (err error) {
 	t := w.Task
 	if state == lifecycle.TaskUnknown {
@@ -113,7 +113,7 @@ func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.
 			return err
 		}
 	}
-	if w.needsOpenAttempts(state) {
+	if w.mayHaveUnconfirmedStop(state) {
 		w.OpenAttempts, err = c.readOpenAttempts(ctx, t)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 // stopTask cancels the task if its job cancels its tasks.
 //
 // A task on a robot keeps its state until the robot reports the end, because its process still runs.
-// The wait is bounded, and skipped if the robot is out of contact: status.unconfirmedStop then says that
+// The wait is bounded, and skipped if the robot is out of contact: status.unconfirmedStop then shows that
 // the process may still run. A lost attempt is stopped at the same time without waiting for it.
 func (p *planner) stopTask() bool {
 	if !p.isJobStopping() {

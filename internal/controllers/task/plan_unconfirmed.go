@@ -10,21 +10,20 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// needsOpenAttempts reports whether a plan may end the task without its robot, or may find that a robot
-// has confirmed such an end.
-func (w *Input) needsOpenAttempts(state lifecycle.TaskState) bool {
-	mayEnd := !state.IsTerminal() && (w.jobState().CancelsTasks() || w.Task.Status.LostAttempt != 0 || state.IsActive() && !isOnline(w.Robot))
-	return mayEnd || w.Task.Status.UnconfirmedStop != nil
+// mayHaveUnconfirmedStop reports whether an attempt may be running although it should not: the task has
+// ended, is being stopped, or did so before it was requeued.
+func (w *Input) mayHaveUnconfirmedStop(state lifecycle.TaskState) bool {
+	return state.IsTerminal() || w.jobState().CancelsTasks() || w.Task.Status.UnconfirmedStop != nil
 }
 
-// updateUnconfirmedStop records which attempt may still be running although the task has ended, and
-// keeps that until the server has written the end of the attempt. It decides after all steps, because
+// updateUnconfirmedStop records which attempt may still be running although the task has ended or is being
+// stopped, until the server has written the end of the attempt. It decides after all steps, because
 // several of them end tasks.
 func (p *planner) updateUnconfirmedStop() {
-	was, ends := p.Task.Status.UnconfirmedStop, p.state.IsTerminal() && !lifecycle.TaskState(p.Task.Status.State).IsTerminal()
-	if was == nil && !ends {
+	if !p.mayHaveUnconfirmedStop(p.state) {
 		return
 	}
+	was := p.Task.Status.UnconfirmedStop
 	var is *v1alpha1.UnconfirmedStop
 	if a := p.firstUnconfirmedAttempt(); a != nil {
 		is = &v1alpha1.UnconfirmedStop{Robot: a.Robot, Attempt: a.Attempt, Since: metav1.NewMicroTime(p.now)}
@@ -57,7 +56,7 @@ func (p *planner) firstUnconfirmedAttempt() *v1alpha1.TaskAttempt {
 }
 
 // canConfirm reports whether the end of an attempt will be reported once its robot is in contact.
-// Otherwise the stop would stay unconfirmed for ever. Nothing is reported for a robot without an object,
+// Otherwise the stop would stay unconfirmed forever. Nothing is reported for a robot without an object,
 // nor for an earlier attempt on a legacy agent, which cannot be asked about it.
 func (p *planner) canConfirm(a *v1alpha1.TaskAttempt) bool {
 	for _, open := range p.OpenAttempts {

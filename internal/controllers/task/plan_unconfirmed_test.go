@@ -76,6 +76,8 @@ func TestPlan_RecordsUnconfirmedStops(t *testing.T) {
 		{"a task whose robot does not confirm the stop in time", newInput(running, cancels, stopping(time.Minute), withOpenAttempts()), fresh("r1", 1)},
 		{"a task whose lost attempt is on another robot as well", newInput(lifecycle.TaskUnknown, offline, attemptsOn("r1", "r2"), hasLostAttempt, cancels, withOpenAttempts()), fresh("r1", 1)},
 		{"a waiting task whose earlier attempt has not ended", newInput(lifecycle.TaskPending, attemptsOn("r1"), cancels, withOpenAttempts()), fresh("r1", 1)},
+		{"a lost attempt of a task that another robot is stopping", newInput(running, attemptsOn("r1", "r2"), hasLostAttempt, cancels, withOpenAttempts()), fresh("r1", 1)},
+		{"a lost attempt of a task that another robot has completed", newInput(lifecycle.TaskCompleted, attemptsOn("r1", "r2"), hasLostAttempt, ended(2), withOpenAttempts()), fresh("r1", 1)},
 		{"a task whose robot was deleted", newInput(lifecycle.TaskUnknown, cancels, func(w *Input) { w.Robot = nil }), nil},
 		{"a task whose attempt has ended", newInput(lifecycle.TaskExited, offline, ended(1), cancels, withOpenAttempts()), nil},
 		{"a waiting task without attempts", newInput(lifecycle.TaskPending, cancels), nil},

@@ -77,6 +77,9 @@ func (g *story) reportSignal(name string, signal lifecycle.TaskSignal, why strin
 		return
 	}
 	t.Status.State, t.Status.Reason = string(to), why
+	if e := t.Status.FindAttempt(t.Status.Attempt); e != nil && e.FinishedAt == nil && signal != lifecycle.TaskStarted {
+		e.FinishedAt = &metav1.MicroTime{Time: g.now}
+	}
 	g.showObject(t)
 	g.runUntilStable()
 }

@@ -17,7 +17,7 @@ const (
 	keepsCount      brokenRule = "the group that has ended still counts the stops that were confirmed since"
 )
 
-// TestStopsAreConfirmed cancels jobs while robots are out of contact. A task says that its process may still
+// TestStopsAreConfirmed cancels jobs while robots are out of contact. A task shows that its process may still
 // run for as long as it does, and no longer once all robots are back.
 func TestStopsAreConfirmed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +89,7 @@ func (m *model) openAttempts(t *robotv1.Task) (open []task.OtherAttempt) {
 }
 
 // checkUnconfirmedStops fails the test if an attempt of a canceled task may still be running, because its
-// process has not ended on a robot, and the task does not say so.
+// process has not ended on a robot, and the task does not show it.
 func (m *model) checkUnconfirmedStops() {
 	for _, name := range m.taskNames() {
 		t := m.tasks[name]
