@@ -27,7 +27,7 @@ type columns struct {
 var columnsOf = map[string]columns{
 	jobKind.resourceName(): {
 		header:     []string{"TYPE", "STATE", "TOTAL", "SUCCEEDED", "FAILED", "RUNNING", "AGE"},
-		wideHeader: []string{"REASON"},
+		wideHeader: []string{"UNCONFIRMED", "REASON"},
 		cells:      jobCells,
 	},
 	groupKind.resourceName(): {
@@ -76,7 +76,7 @@ func jobCells(o client.Object, now time.Time) (cells, wide []string) {
 	j := o.(*robotv1.Job)
 	s := j.Status
 	return []string{j.Spec.Type, orDash(s.State), formatCount(s.TotalTasks), formatCount(s.SucceededTasks), formatCount(s.FailedTasks), formatCount(s.RunningTasks), ageText(j, now)},
-		[]string{s.StatusDescription}
+		[]string{formatCount(s.UnconfirmedStops), s.StatusDescription}
 }
 
 func groupCells(o client.Object, now time.Time) (cells, wide []string) {
@@ -88,7 +88,7 @@ func groupCells(o client.Object, now time.Time) (cells, wide []string) {
 func taskCells(o client.Object, now time.Time) (cells, wide []string) {
 	t := o.(*robotv1.Task)
 	s := t.Status
-	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(taskstate.CountRestarts(&s)), ageText(t, now)},
+	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, markedState(t), exitText(s.ExitCode, s.Signal), formatCount(taskstate.CountRestarts(&s)), ageText(t, now)},
 		[]string{formatCount(s.Attempt), orDash(s.Reason), indexesText(t)}
 }
 

@@ -33,7 +33,8 @@ func statusCommand(d *deps) *cobra.Command {
 		Short: "Display a summary of the cluster and its problems",
 		Long: `Displays the API server, robots by phase, and jobs and tasks by state. Problems
 are listed below: disconnected robots, tasks that have been pending for more
-than a minute, with the reason, and tasks whose robot is about to restart them.
+than a minute, with the reason, tasks whose robot is about to restart them, and
+ended tasks that may still be running on a robot.
 It covers all namespaces, or the one that is given with --namespace.`,
 		Example: "  " + d.program + " status",
 		Args:    checkArgs(cobra.NoArgs),
@@ -197,6 +198,9 @@ func (o overview) taskProblems(now time.Time) []string {
 	for _, t := range o.tasks {
 		if next := taskstate.NextRunAt(t); next != nil && !t.Status.IsStopRequested() {
 			out = append(out, fmt.Sprintf("task %s/%s restarts at %s (run %d)%s", t.Namespace, t.Name, timeText(next), taskstate.CurrentRun(t)+1, prefixColon(lastRunText(t))))
+		}
+		if text := explain.UnconfirmedStopText(t); text != "" {
+			out = append(out, fmt.Sprintf("task %s/%s is %s, and %s", t.Namespace, t.Name, taskState(t), text))
 		}
 		waits := now.Sub(waitingSince(t))
 		if lifecycle.TaskState(t.Status.State).IsPlaceable() && waits > longPending {

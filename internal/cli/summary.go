@@ -90,6 +90,9 @@ func countsText(c robotv1.TaskCounts) string {
 			text += fmt.Sprintf(", %d %s", r.n, r.what)
 		}
 	}
+	if n := c.UnconfirmedStops; n > 0 {
+		text += fmt.Sprintf(", %d may still be running", n)
+	}
 	return text
 }
 

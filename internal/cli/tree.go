@@ -111,7 +111,7 @@ func branchPrefixes(last bool) (to, past string) {
 
 func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string {
 	end := explain.LastAttempt(task)
-	row := []string{name, taskState(task), orDash(end.Robot), exitText(end.ExitCode, end.Signal), attemptText(end.Attempt), ageText(task, now), orDash(taskReason(task, end))}
+	row := []string{name, markedState(task), orDash(end.Robot), exitText(end.ExitCode, end.Signal), attemptText(end.Attempt), ageText(task, now), orDash(taskReason(task, end))}
 	if wide {
 		row = append(row, task.Status.Message)
 	}
@@ -135,6 +135,15 @@ func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
 
 func taskState(t *robotv1.Task) string {
 	return string(lifecycle.TaskState(t.Status.State).OrPending())
+}
+
+// markedState returns the state of a task, with a mark if its process may still be running although the
+// task has ended.
+func markedState(t *robotv1.Task) string {
+	if t.Status.UnconfirmedStop != nil && lifecycle.TaskState(t.Status.State).IsTerminal() {
+		return taskState(t) + " (unconfirmed)"
+	}
+	return taskState(t)
 }
 
 // attemptText returns the number of the attempt, or a dash before the first one.

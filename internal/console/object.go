@@ -18,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/masking"
 )
 
@@ -132,6 +133,9 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
 		out.Attempts, out.Array = s.listAttempts(t), s.describeIndexes(t)
 	}
+	if text := unconfirmedText(i.Object); text != "" {
+		out.Why = append(out.Why, text)
+	}
 	if i.Row.Kind == row.Jobs || i.Row.Kind == row.TaskGroups {
 		out.Arrays = s.summarizeArrays(i)
 	}
@@ -219,6 +223,20 @@ func describeState(r *row.Row) []string {
 		out = append(out, r.Reason+text)
 	}
 	return out
+}
+
+// unconfirmedText describes what may still be running of an object although it was ended. It is empty if
+// nothing may.
+func unconfirmedText(o client.Object) string {
+	switch o := o.(type) {
+	case *v1alpha1.Task:
+		return explain.UnconfirmedStopText(o)
+	case *v1alpha1.TaskGroup:
+		return explain.UnconfirmedStopsText(&o.Status.TaskCounts)
+	case *v1alpha1.Job:
+		return explain.UnconfirmedStopsText(&o.Status.TaskCounts)
+	}
+	return ""
 }
 
 // addUsage returns a copy of a robot's row with the resources that its tasks use.

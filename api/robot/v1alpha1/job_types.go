@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.failedTasks`
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runningTasks`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Unconfirmed",type=integer,JSONPath=`.status.unconfirmedStops`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.statusDescription`,priority=1
 type Job struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -32,6 +32,7 @@ type Parts struct {
 // ExplainJob returns what the tasks of a job wait for. If p is nil, the caller may not read them.
 func ExplainJob(j *robotv1.Job, p *Parts, now time.Time) *Explanation {
 	a := &Explanation{State: cmp.Or(j.Status.State, NoState), Facts: []Fact{}}
+	a.addFact("unconfirmed", UnconfirmedStopsText(&j.Status.TaskCounts))
 	if lifecycle.JobState(j.Status.State).IsTerminal() && actions.NextJobState(j) == lifecycle.JobState(j.Status.State) {
 		a.addFact("message", j.Status.StatusDescription)
 		return a

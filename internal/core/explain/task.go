@@ -90,6 +90,7 @@ func (v *view) explain() *Explanation {
 	a.addFact("secrets", v.secretsText())
 	a.addFact("lost attempt", v.lostAttemptText())
 	a.addFact("replacement", v.lostRobotText())
+	a.addFact("unconfirmed", UnconfirmedStopText(v.task))
 	a.addFact(Placement, v.placementText())
 	a.addFact("reason", s.Reason)
 	a.addFact("message", s.Message)
@@ -162,8 +163,12 @@ func (v *view) isStopping() bool {
 	return v.taskState().IsActive() && (reason == robotv1.ReasonStopping || reason == robotv1.ReasonEvicting)
 }
 
-// endText describes how the last attempt ended. It is empty if there is no exit code.
+// endText describes how the last attempt ended, or that it may not have ended yet. It is empty if there is no
+// exit code.
 func (v *view) endText() string {
+	if stop := v.task.Status.UnconfirmedStop; stop != nil {
+		return fmt.Sprintf("it may still be running on robot %s, which has not confirmed the stop", stop.Robot)
+	}
 	end := LastAttempt(v.task)
 	if end.ExitCode == nil {
 		return ""
