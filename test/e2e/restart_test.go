@@ -225,10 +225,16 @@ func (s *system) awaitRuns(starts string, n int) {
 // killRun kills the process of the n-th run, which is the last one.
 func (s *system) killRun(starts string, n int) {
 	s.t.Helper()
-	s.awaitRuns(starts, n)
-	if err := syscall.Kill(s.processOfRun(starts, n), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(s.awaitProcess(starts, n), syscall.SIGKILL); err != nil {
 		s.t.Fatalf("kill run %d: %v", n, err)
 	}
+}
+
+// awaitProcess returns the process ID of the n-th run, which is the last one.
+func (s *system) awaitProcess(starts string, n int) int {
+	s.t.Helper()
+	s.awaitRuns(starts, n)
+	return s.processOfRun(starts, n)
 }
 
 // processOfRun returns the process ID of the n-th run that has started.
