@@ -3,6 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"syscall"
 	"testing"
@@ -79,6 +81,41 @@ func TestPublicReports_Outage(t *testing.T) {
 		s.in(t).changeScript("steady", starts["steady"])
 		s.in(t).awaitChangedScript("steady", starts["steady"])
 	})
+}
+
+// TestPublicReports_Reboot shows what happens if a robot loses power and has no contact when it boots.
+func TestPublicReports_Reboot(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--robots", "0", "--without", "node,console")
+	way := faultnet.New(t, hostPort(s.MQTTSURL))
+	s.robotWith("r1", nil)
+	robot := s.startRebootable("r1", "--mqtt-url", "mqtts://"+way.Addr(), "--heartbeat", "1s")
+	s.awaitRobot("r1", "Online", 20*time.Second)
+	app, services := s.file("app"), s.file("services")
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("sleep 600")) }))
+	t.Cleanup(source.Close)
+	edge := on("r1", restarted("app", waitsAnHour, app, "exec sh my-app"))
+	edge.Spec.Type = v1alpha1.JobTypeBatch
+	edge.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: span(6 * time.Hour), Replace: new(bool), Reconcile: v1alpha1.ReconcileBestScore}
+	edge.Spec.TaskGroups[0].Tasks[0].Artifacts = []v1alpha1.Artifact{{GetterSource: source.URL + "/my-app"}}
+	s.create(edge)
+	system := on("r1", restarted("services", waitsAnHour, services, "exec sleep 600"))
+	system.Spec.Type, system.Spec.TaskGroups[0].Count = v1alpha1.JobTypeSystem, nil
+	s.create(system)
+	s.awaitRuns(app, 1)
+	s.awaitRuns(services, 1)
+
+	robot.cutPower()
+	source.Close()
+	way.RefuseConnections()
+	robot.boot()
+	t.Run("nomad 24629: an allocation cannot be started after disconnect and reboot", func(t *testing.T) { s.in(t).awaitRuns(app, 2) })
+	t.Run("openyurt 2810: services are broken after an offline reboot", func(t *testing.T) { s.in(t).awaitRuns(services, 2) })
+	way.RestoreNetwork()
+	s.awaitFirstAttempt(s.tasksOf("app")[0].Name, 2)
+	s.awaitFirstAttempt(s.tasksOf("services")[0].Name, 2)
+	s.checkAttempts(app, "1", "1")
+	s.checkAttempts(services, "1", "1")
 }
 
 // outageService returns a service that runs on r1 only. Each run writes its attempt and its process ID.
