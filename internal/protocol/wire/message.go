@@ -33,6 +33,8 @@ type Register struct {
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
+	// Local (v2) is what people at the robot have decided. If nil, nothing. Registering again replaces it.
+	Local *LocalState `json:"local,omitempty"`
 	// ConnectionID (v2) identifies the connection that carries the registration. It is different for
 	// each connection. Empty from agents that do not send it.
 	ConnectionID string `json:"connectionId,omitempty"`
@@ -46,6 +48,9 @@ type Response struct {
 	// StoresRuns (v2) is set by servers that store the records of runs (KindRuns). Agents send none to
 	// others.
 	StoresRuns bool `json:"storesRuns,omitempty"`
+	// UnlockMaintenance (v2) is the ID of the Maintenance that a user of the cluster has ended. Empty:
+	// none.
+	UnlockMaintenance string `json:"unlockMaintenance,omitempty"`
 }
 
 // Heartbeat reports that the agent is connected. Legacy agents set RobotID, Token and DeviceInfo
@@ -317,6 +322,14 @@ const (
 	// ReasonTemplateChanged: the robot stopped the task because the result of a template with
 	// changeMode restart changed. Without fault.
 	ReasonTemplateChanged = "TemplateChanged"
+	// ReasonStoppedAtRobot: a person at the robot has stopped the task, which does not run there until it
+	// is restarted there. Without fault.
+	ReasonStoppedAtRobot = "StoppedAtRobot"
+	// ReasonRestartedAtRobot: a person at the robot has restarted the task. It ends a run, and not the
+	// attempt. Without fault.
+	ReasonRestartedAtRobot = "RestartedAtRobot"
+	// ReasonMaintenance: the robot is in maintenance, in which it starts nothing. Without fault.
+	ReasonMaintenance = "Maintenance"
 	// ReasonRestarting: the process has ended, and the agent starts it again. The attempt goes on.
 	ReasonRestarting = "Restarting"
 	// ReasonPaused: the agent was asked to start no further run, and a restart was due, or no more indexes
@@ -328,7 +341,8 @@ const (
 // failure of the task, so that the task waits for a robot again.
 func IsWithoutFault(reason string) bool {
 	switch reason {
-	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonRobotRebooted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPaused, ReasonPolicyViolation, ReasonPolicyUnusable:
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonRobotRebooted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged, ReasonPaused, ReasonPolicyViolation, ReasonPolicyUnusable,
+		ReasonStoppedAtRobot, ReasonRestartedAtRobot, ReasonMaintenance:
 		return true
 	}
 	return false

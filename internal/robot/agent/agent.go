@@ -29,6 +29,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/credential"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
@@ -72,6 +73,7 @@ type Agent struct {
 	connection *transport.Connection
 	credential *credential.Credential // nil: the robot presents no certificate
 	policy     *policyfile.Keeper
+	local      *localstate.Store
 
 	handlers  map[wire.Kind]func(payload []byte, trace string) error
 	startedAt time.Time
@@ -109,6 +111,9 @@ func (a *Agent) openState(options []option) (err error) {
 	}
 	if err := a.stateDir().ProtectTaskDirs(); err != nil {
 		a.log.Info("setuid programs and device files in the directories of tasks are not disabled, see k8s4r-agent doctor", "error", err)
+	}
+	if a.local, err = localstate.Open(a.config.StateDir); err != nil {
+		return err
 	}
 	if a.journal, err = journal.Open(a.config.StateDir, journal.Options{Forget: a.forgetAttempt}); err != nil {
 		return err
@@ -206,6 +211,7 @@ func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
 		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
+		Local: a.local, OnLocalChange: func() { a.connection.RegisterAgain() },
 		DeadlinesGoOn: a.carryOverDeadlines(), ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
 	}
 }
@@ -221,6 +227,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true, RestartsOnReboot: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		ReadPolicy:   a.policy.Read,
+		ReadLocal:    a.local.Read,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {
 			a.outbox.SetConnected(connected)
@@ -468,6 +475,9 @@ func (a *Agent) handleResponse(r wire.Response) {
 		a.logs.SetSendsRuns(r.StoresRuns)
 	}
 	a.connection.HandleResponse(r)
+	if r.UnlockMaintenance != "" {
+		a.runner.Unlock(r.UnlockMaintenance)
+	}
 }
 
 func (a *Agent) handleAck(m wire.Ack) {

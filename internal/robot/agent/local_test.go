@@ -83,3 +83,119 @@ func TestLocal_SocketIsPrivate(t *testing.T) {
 		t.Errorf("the mode of the socket is %v", info.Mode())
 	}
 }
+
+// lastLocal returns what people at the robot have decided as of the last registration.
+func (s *fakeServer) lastLocal() wire.LocalState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.registers); n > 0 && s.registers[n-1].Local != nil {
+		return *s.registers[n-1].Local
+	}
+	return wire.LocalState{}
+}
+
+// mustCommand runs a subcommand that must succeed.
+func mustCommand(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	stdout, stderr, code := command(t, dir, name, args...)
+	if code != exitOK {
+		t.Fatalf("%s %v: exit status %d, %s", name, args, code, stderr)
+	}
+	return stdout
+}
+
+func TestLocal_StopsTaskUntilItIsRestarted(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	killTasksAtEnd(t, dir)
+	agent := agentProcess(t, s, dir)
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "exec sleep 600"), 1)
+	s.awaitRunning("t1", 1)
+	person := localapi.Peer{UID: uint32(os.Geteuid())}.String()
+
+	mustCommand(t, dir, "stop", "task-t1")
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStoppedAtRobot || !strings.Contains(end.Message, "stopped at the robot by "+person) {
+		t.Errorf("the end is %+v", end)
+	}
+	waitUntil(t, "the registration of the stop", func() bool {
+		stopped := s.lastLocal().StoppedTasks
+		return len(stopped) == 1 && stopped[0].UID == "t1" && stopped[0].Name == "task-t1" && stopped[0].By == person
+	})
+	if out := mustCommand(t, dir, "stop", "task-t1"); out != "default/task-t1: already stopped\n" {
+		t.Errorf("the second stop: %q", out)
+	}
+
+	must(t, agent.Process.Kill())
+	_ = agent.Wait()
+	agent = agentProcess(t, s, dir)
+	must(t, agent.Start())
+	waitUntil(t, "the end of another attempt", func() bool {
+		s.dispatch(shell("t1", "exec sleep 600"), 2) // the first one was sent before the agent had connected
+		return len(s.reportsAbout("t1", 2)) > 0
+	})
+	if end := s.awaitEnd("t1", 2); end.Reason != wire.ReasonStoppedAtRobot || end.Run != 0 {
+		t.Errorf("the end of attempt 2 is %+v", end)
+	}
+	if one := localTasks(t, dir)["t1"]; one.State != runner.TaskStopped || one.Since == nil || one.Reason != "StoppedAtRobot by "+person {
+		t.Errorf("the stopped task is %+v", one)
+	}
+	if out, _, code := command(t, dir, "logs", "task-t1"); code != exitOK {
+		t.Errorf("its log: exit status %d, %q", code, out)
+	}
+	mustCommand(t, dir, "restart", "task-t1")
+	waitUntil(t, "the registration of the restart", func() bool { return len(s.lastLocal().StoppedTasks) == 0 })
+	s.dispatch(shell("t1", "exec sleep 600"), 3)
+	s.awaitRunning("t1", 3)
+	mustCommand(t, dir, "restart", "task-t1")
+	s.await("t1", 3, "the second run", func(r wire.Status) bool {
+		return r.State == wire.ReportRunning && r.Run == 2 && r.Reason == "" && r.Runs[0].Reason == wire.ReasonRestartedAtRobot
+	})
+}
+
+func TestLocal_MaintenanceIsUnlockedByMessage(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	agent := agentProcess(t, s, dir)
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	mustCommand(t, dir, "maintenance", "on", "--reason", "a broken arm")
+	waitUntil(t, "the registration of the maintenance", func() bool { return s.lastLocal().Maintenance != nil })
+	m := s.lastLocal().Maintenance
+	if m.ID == "" || m.Reason != "a broken arm" || !strings.Contains(m.By, "(uid ") || m.Since.IsZero() {
+		t.Errorf("the maintenance is %+v", m)
+	}
+	if page := mustCommand(t, dir, "tasks"); !strings.Contains(page, "Maintenance since ") || !strings.Contains(page, "a broken arm") {
+		t.Errorf("tasks prints %q", page)
+	}
+	s.dispatch(shell("t1", "exit 0"), 1)
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonMaintenance || !strings.Contains(end.Message, "a broken arm") {
+		t.Errorf("the end is %+v", end)
+	}
+	if _, stderr, code := command(t, dir, "maintenance", "on", "--reason", "again"); code != exitFailed || !strings.Contains(stderr, "in maintenance already") {
+		t.Errorf("the second maintenance: exit status %d, %q", code, stderr)
+	}
+	s.publish(wire.KindResponse, wire.Response{Success: true, RobotID: robot, UnlockMaintenance: m.ID}, false)
+	waitUntil(t, "the registration of its end", func() bool { return s.lastLocal().Maintenance == nil })
+	s.dispatch(shell("t1", "exit 0"), 2)
+	s.await("t1", 2, "its completion", func(r wire.Status) bool { return r.State == wire.ReportCompleted })
+}
+
+func TestLocal_RejectsInvalidCommands(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"stop"}, "the name of one task is required"},
+		{[]string{"restart", "a", "b"}, "the name of one task is required"},
+		{[]string{"maintenance"}, "on or off is required"},
+		{[]string{"maintenance", "soon"}, "on or off is required"},
+		{[]string{"maintenance", "on"}, "--reason is required"},
+		{[]string{"tasks", "a"}, `unexpected argument "a"`},
+		{[]string{"tasks", "-o", "yaml"}, `-o "yaml" must be text or json`},
+	} {
+		if _, stderr, code := command(t, dir, c.args[0], c.args[1:]...); code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d, %q, want %q", c.args, code, stderr, c.want)
+		}
+	}
+}

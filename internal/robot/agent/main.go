@@ -59,12 +59,19 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // commands are the subcommands.
 var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
-	"doctor": doctorCommand,
-	"logs":   logsCommand,
-	"policy": policyCommand,
+	"doctor":      doctorCommand,
+	"logs":        logsCommand,
+	"maintenance": maintenanceCommand,
+	"policy":      policyCommand,
+	"restart": func(args []string, stdout, stderr io.Writer) int {
+		return actOnTask("restart", restartUsage, args, stdout, stderr)
+	},
 	"status": statusCommand,
-	"tasks":  tasksCommand,
-	"unit":   unitCommand,
+	"stop": func(args []string, stdout, stderr io.Writer) int {
+		return actOnTask("stop", stopUsage, args, stdout, stderr)
+	},
+	"tasks": tasksCommand,
+	"unit":  unitCommand,
 }
 
 // exitForError prints why the command line runs nothing, and returns the exit status.

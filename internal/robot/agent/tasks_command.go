@@ -54,6 +54,9 @@ func failCommand(stderr io.Writer, err error) int {
 }
 
 func writeLocalTasks(w io.Writer, all localapi.Tasks, now time.Time) {
+	if m := all.Maintenance; m != nil {
+		fmt.Fprintf(w, "Maintenance since %s, by %s: %s\n\n", m.Since.Local().Format(time.DateTime), m.By, m.Reason)
+	}
 	if len(all.Tasks) == 0 {
 		fmt.Fprintln(w, "No tasks.")
 		return

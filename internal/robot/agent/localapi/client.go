@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,26 @@ func (c Client) OpenLog(ctx context.Context, task string, follow bool) (io.ReadC
 		parameters.Set("follow", "true")
 	}
 	return c.send(ctx, http.MethodGet, "/logs", parameters)
+}
+
+// ActOnTask stops or restarts a task, and returns what was done.
+func (c Client) ActOnTask(ctx context.Context, action, task string) (string, error) {
+	return c.post(ctx, "/"+action, url.Values{"task": {task}})
+}
+
+// SetMaintenance begins or ends the maintenance of the robot, and returns what was done.
+func (c Client) SetMaintenance(ctx context.Context, on bool, reason string) (string, error) {
+	return c.post(ctx, "/maintenance", url.Values{"on": {strconv.FormatBool(on)}, "reason": {reason}})
+}
+
+func (c Client) post(ctx context.Context, path string, parameters url.Values) (string, error) {
+	body, err := c.send(ctx, http.MethodPost, path, parameters)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxProblem))
+	return strings.TrimSpace(string(text)), err
 }
 
 // send sends a request and returns the body of its answer.

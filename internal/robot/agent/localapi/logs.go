@@ -52,7 +52,7 @@ func (s *Server) isLive(ctx context.Context, t runner.LiveTask) bool {
 		return true // the disk is full, and the task may go on
 	}
 	for _, other := range tasks {
-		if other.UID == t.UID && other.Attempt == t.Attempt {
+		if other.UID == t.UID && other.Attempt == t.Attempt && other.State != runner.TaskStopped {
 			return true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
@@ -35,6 +36,12 @@ type fakeTasks []runner.LiveTask
 
 func (f fakeTasks) ListTasks(context.Context) ([]runner.LiveTask, error) { return f, nil }
 
+func (fakeTasks) Operate(_ context.Context, q runner.LocalRequest) (string, error) {
+	return string(q.Action) + " by " + q.By + ": " + q.Reason, nil
+}
+
+func (fakeTasks) Read() *wire.LocalState { return &wire.LocalState{} }
+
 // startServer serves a socket that every user of this machine can find, and that the members of a group
 // may use.
 func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
@@ -48,7 +55,7 @@ func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
 	must(t, err)
 	must(t, os.Chmod(socket, 0o600))
 	s := &Server{
-		Config: Config{RobotID: "r1", Group: "operators", Tasks: tasks, LogDir: func(string, int32) string { return dir }, Log: slog.New(slog.DiscardHandler)},
+		Config: Config{RobotID: "r1", Group: "operators", Tasks: tasks, State: fakeTasks{}, LogDir: func(string, int32) string { return dir }, Log: slog.New(slog.DiscardHandler)},
 		gid:    gid, requests: make(chan struct{}, maxRequests),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,7 +71,7 @@ func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
 }
 
 // requestAs sends a request from a thread with other credentials, and returns the answer.
-func requestAs(t *testing.T, uid, gid int, groups []uint32, socket, path string) (answer string, err error) {
+func requestAs(t *testing.T, uid, gid int, groups []uint32, socket, method, path string) (answer string, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -80,14 +87,14 @@ func requestAs(t *testing.T, uid, gid int, groups []uint32, socket, path string)
 				return
 			}
 		}
-		answer, err = requestOnThread(socket, path)
+		answer, err = requestOnThread(socket, method, path)
 	}()
 	<-done
 	return answer, err
 }
 
 // requestOnThread does without the poller of package net, so that the calling thread connects.
-func requestOnThread(socket, path string) (string, error) {
+func requestOnThread(socket, method, path string) (string, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "", err
@@ -96,7 +103,7 @@ func requestOnThread(socket, path string) (string, error) {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 		return "", err
 	}
-	if _, err := unix.Write(fd, []byte("GET "+path+" HTTP/1.0\r\n\r\n")); err != nil {
+	if _, err := unix.Write(fd, []byte(method+" "+path+" HTTP/1.0\r\n\r\n")); err != nil {
 		return "", err
 	}
 	var out []byte
@@ -148,7 +155,7 @@ func TestServer_RefusesOtherUsers(t *testing.T) {
 			if c.open {
 				must(t, os.Chmod(socket, 0o666))
 			}
-			answer, err := requestAs(t, c.uid, c.own, c.groups, socket, "/tasks")
+			answer, err := requestAs(t, c.uid, c.own, c.groups, socket, "GET", "/tasks")
 			switch {
 			case c.allowed:
 				if err != nil || !strings.Contains(answer, " 200 ") || !strings.Contains(answer, `"robotId":"r1"`) {

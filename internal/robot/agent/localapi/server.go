@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
@@ -22,6 +24,8 @@ const (
 	// maxRequests bounds the requests that are served at the same time, so that their users cannot take the
 	// memory of a small robot.
 	maxRequests = 16
+	// maxBody bounds the body of a request, in bytes.
+	maxBody = 4 << 10
 )
 
 // Config configures a Server.
@@ -31,6 +35,7 @@ type Config struct {
 	// such group, there is none.
 	Group string
 	Tasks taskSource
+	State stateReader
 	// LogDir returns the directory of an attempt's log.
 	LogDir func(uid string, attempt int32) string
 	Log    *slog.Logger
@@ -39,7 +44,11 @@ type Config struct {
 // taskSource knows the tasks of the robot (runner.Runner).
 type taskSource interface {
 	ListTasks(ctx context.Context) ([]runner.LiveTask, error)
+	Operate(ctx context.Context, q runner.LocalRequest) (string, error)
 }
+
+// stateReader knows what people at the robot have decided (localstate.Store).
+type stateReader interface{ Read() *wire.LocalState }
 
 // Server serves the socket.
 type Server struct {
@@ -65,7 +74,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: s.handler(), ReadTimeout: writeTimeout, MaxHeaderBytes: 8 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, c)
+			return context.WithValue(ctx, connKey{}, c)
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -89,20 +98,26 @@ func (s *Server) openToGroup(path string) error {
 	return os.Chmod(path, 0o660)
 }
 
-// peerKey is the key of the connection in the context of a request.
-type peerKey struct{}
+// The keys of the connection and of its peer in the context of a request.
+type (
+	connKey struct{}
+	peerKey struct{}
+)
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /tasks", s.serveTasks)
 	mux.HandleFunc("GET /logs", s.serveLogs)
+	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalStop) })
+	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalRestart) })
+	mux.HandleFunc("POST /maintenance", s.serveMaintenance)
 	return s.authorize(mux)
 }
 
 // authorize refuses peers that may not use the socket, and requests beyond maxRequests.
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(peerKey{}).(net.Conn)
+		conn, _ := r.Context().Value(connKey{}).(net.Conn)
 		peer, err := readPeer(conn)
 		switch {
 		case err != nil:
@@ -116,7 +131,8 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 		select {
 		case s.requests <- struct{}{}:
 			defer func() { <-s.requests }()
-			next.ServeHTTP(w, r)
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
 		default:
 			http.Error(w, fmt.Sprintf("%d requests are served already; end one of them, such as a logs -f", maxRequests), http.StatusServiceUnavailable)
 		}
@@ -133,8 +149,10 @@ func (s *Server) describeUsers(p Peer) string {
 
 // Tasks are the tasks of a robot.
 type Tasks struct {
-	RobotID string            `json:"robotId"`
-	Tasks   []runner.LiveTask `json:"tasks"`
+	RobotID string `json:"robotId"`
+	// Maintenance of the robot. If nil, there is none.
+	Maintenance *wire.Maintenance `json:"maintenance,omitempty"`
+	Tasks       []runner.LiveTask `json:"tasks"`
 }
 
 func (s *Server) serveTasks(w http.ResponseWriter, r *http.Request) {
@@ -145,13 +163,27 @@ func (s *Server) serveTasks(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	extendDeadline(w)
-	_ = json.NewEncoder(w).Encode(Tasks{RobotID: s.RobotID, Tasks: tasks})
+	_ = json.NewEncoder(w).Encode(Tasks{RobotID: s.RobotID, Maintenance: s.State.Read().Maintenance, Tasks: tasks})
 }
 
 func (s *Server) listTasks(ctx context.Context) ([]runner.LiveTask, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return s.Tasks.ListTasks(ctx)
+	tasks, err := s.Tasks.ListTasks(ctx)
+	return addStopped(tasks, s.State.Read().StoppedTasks), err
+}
+
+// addStopped adds the tasks that people at the robot have stopped to those that are live.
+func addStopped(tasks []runner.LiveTask, stopped []wire.StoppedTask) []runner.LiveTask {
+	for _, t := range stopped {
+		if !slices.ContainsFunc(tasks, func(live runner.LiveTask) bool { return live.UID == t.UID }) {
+			tasks = append(tasks, runner.LiveTask{
+				Namespace: t.Namespace, Name: t.Name, UID: t.UID, Attempt: t.Attempt, State: runner.TaskStopped, Since: &t.Since,
+				Reason: wire.ReasonStoppedAtRobot + " by " + t.By,
+			})
+		}
+	}
+	return tasks
 }
 
 // extendDeadline gives the client writeTimeout to read what is written next.

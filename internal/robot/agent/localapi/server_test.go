@@ -62,7 +62,10 @@ func TestServer_FollowsLogOfTaskUntilItEnds(t *testing.T) {
 }
 
 // changingTasks are tasks that change while they are listed.
-type changingTasks struct{ tasks chan fakeTasks }
+type changingTasks struct {
+	fakeTasks
+	tasks chan fakeTasks
+}
 
 func (c *changingTasks) ListTasks(context.Context) ([]runner.LiveTask, error) {
 	now := <-c.tasks
@@ -132,5 +135,46 @@ func TestClient_ExplainsMissingAgent(t *testing.T) {
 	_, err := Client{Socket: filepath.Join(t.TempDir(), "local.sock")}.ListTasks(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "no agent responds on ") {
 		t.Error(err)
+	}
+}
+
+func TestServer_PassesActionsWithThePerson(t *testing.T) {
+	needRoot(t)
+	c := Client{Socket: startServer(t, nil, fakeTasks{{Namespace: "a", Name: "one", UID: "u1"}})}
+	for _, action := range []string{"stop", "restart"} {
+		got, err := c.ActOnTask(context.Background(), action, "one")
+		if want := "a/one: " + action + " by root (uid 0):"; err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", action, got, err, want)
+		}
+		if _, err := c.ActOnTask(context.Background(), action, "two"); err == nil || !strings.Contains(err.Error(), "not on this robot") {
+			t.Errorf("%s of another task: %v", action, err)
+		}
+	}
+	if got, err := c.SetMaintenance(context.Background(), true, " arm "); err != nil || got != "maintenance-on by root (uid 0): arm" {
+		t.Errorf("maintenance on: %q, %v", got, err)
+	}
+	if got, err := c.SetMaintenance(context.Background(), false, ""); err != nil || got != "maintenance-off by root (uid 0):" {
+		t.Errorf("maintenance off: %q, %v", got, err)
+	}
+	for reason, want := range map[string]string{" ": "a reason is required", strings.Repeat("x", 257): "longer than 256 bytes", "a\nb": "one line"} {
+		if _, err := c.SetMaintenance(context.Background(), true, reason); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reason %.10q: %v, want %q", reason, err, want)
+		}
+	}
+}
+
+func TestServer_RefusesActionsOfOtherUsers(t *testing.T) {
+	needRoot(t)
+	socket := startServer(t, nil, fakeTasks{{Name: "one", UID: "u1"}})
+	must(t, os.Chmod(socket, 0o666))
+	for _, path := range []string{"/tasks", "/logs?task=one", "/stop?task=one", "/restart?task=one", "/maintenance?on=true&reason=x"} {
+		method := "GET"
+		if !strings.HasPrefix(path, "/tasks") && !strings.HasPrefix(path, "/logs") {
+			method = "POST"
+		}
+		answer, err := requestAs(t, otherUID, otherUID, nil, socket, method, path)
+		if err != nil || !strings.Contains(answer, " 403 ") {
+			t.Errorf("%s: %v, %q", path, err, answer)
+		}
 	}
 }

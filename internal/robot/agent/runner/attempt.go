@@ -44,10 +44,14 @@ func startFailedStatus(err error) wire.Status {
 	return wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: err.Error()}
 }
 
+// attachShim records the shim of a run, and stops it if an agent before was to stop it.
 func (r *Runner) attachShim(attempt *attempt, s *supervisor.Shim) {
 	attempt.shim = s
 	r.byShim[s] = attempt
 	r.quotas.addRun(attempt, r.dirs)
+	if attempt.stopReason != "" {
+		r.stopShim(attempt, attempt.stopReason, killTimeout(attempt.task.Spec))
+	}
 }
 
 // launchShim creates the directories that the run needs, and starts its shim.
@@ -250,7 +254,7 @@ func (r *Runner) buildReport(attempt *attempt, s wire.Status) wire.Status {
 
 // finishAttempt journals and reports the end of an attempt, and accepts the next one if it waits.
 func (r *Runner) finishAttempt(p *plan, attempt *attempt, s wire.Status) {
-	s = r.buildReport(attempt, attempt.array.describeEnd(s))
+	s = r.buildReport(attempt, attempt.array.describeEnd(r.namePerson(attempt, s)))
 	r.log.Info("task ended", "task", attempt.task.Metadata.Name, "uid", s.TaskUID, "attempt", s.Attempt, "state", s.State, "exitCode", s.ExitCode, "reason", s.Reason)
 	p.records = append(p.records, journal.Record{Kind: journal.Ended, UID: s.TaskUID, Attempt: s.Attempt, At: r.now().UTC(), Status: &s})
 	p.reports = append(p.reports, s)

@@ -127,6 +127,10 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 		r.problems.WarnDropped("dispatch", errPastDeadline)
 		return
 	}
+	if reason, message := r.localRejection(d.Task.Metadata.UID); reason != "" {
+		r.rejectAttempt(p, d, reason, message)
+		return
+	}
 	if err := r.policy.Read().Check(d.Task.PolicySubject()); err != nil {
 		r.rejectAttempt(p, d, reasonOfError(err, wire.ReasonRejected), err.Error())
 		return

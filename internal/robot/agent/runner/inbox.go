@@ -16,8 +16,8 @@ const InboxSize = 64
 // if the disk does not accept writes of the journal.
 const deliverTimeout = 10 * time.Second
 
-// message is a wire.Dispatch, wire.TaskList or wire.Ack of the server, or a taskQuery or
-// diskExcess of the agent.
+// message is a wire.Dispatch, wire.TaskList or wire.Ack of the server, or a taskQuery,
+// LocalRequest or diskExcess of the agent.
 type message any
 
 // taskQuery asks the runner for its live tasks. The channel has room for one reply.
@@ -75,6 +75,10 @@ func (r *Runner) handleMessage(p *plan, m message) {
 		r.handleAck(p, m)
 	case diskExcess:
 		r.stopReplica(m)
+	case LocalRequest:
+		r.handleLocalRequest(p, m)
+	case unlockRequest:
+		r.handleUnlock(p, m)
 	case taskQuery:
 		m.reply <- r.listLiveTasks()
 	}

@@ -48,6 +48,7 @@ const (
 	TaskRunning    = "running"
 	TaskRestarting = "restarting" // it waits for its next run
 	TaskStopping   = "stopping"
+	TaskStopped    = "stopped" // a person at the robot has stopped it
 )
 
 // FullName returns the namespace and the name of the task.
@@ -78,6 +79,9 @@ func (r *Runner) describeRun(attempt *attempt) LiveTask {
 	case attempt.restarts.isWaiting():
 		next := r.wallTime(attempt.restarts.last.next)
 		t.State, t.Reason, t.NextRunAt = TaskRestarting, describeRunEnd(attempt.restarts.last.status), &next
+		if r.isInMaintenance() {
+			t.Reason, t.NextRunAt = t.Reason+"; the robot is in maintenance", nil
+		}
 	case !attempt.startedAt.IsZero():
 		since := attempt.startedAt
 		t.State, t.Since = TaskRunning, &since

@@ -112,9 +112,6 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	r.quotas.addRun(attempt, r.dirs)
 	if adopted != nil {
 		r.attachShim(attempt, adopted)
-		if attempt.stopReason != "" {
-			r.stopShim(attempt, attempt.stopReason, killTimeout(attempt.task.Spec))
-		}
 		if attempt.task.Spec.StopOnRobotAfter > 0 {
 			r.lastSeen.AddReader()
 		}
@@ -180,6 +177,9 @@ func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
 	attempt.mayLeaveContainer = attempt.task.Spec.Driver == driverDocker
 	attempt.restarts, attempt.attributes = r.restoreRestarts(e, attempt.task.Spec), e.Attributes
 	attempt.restoreNoRun(e.NoRunReason)
+	if r.local.Read().FindStopped(e.UID) != nil { // the agent was killed before it had stopped it
+		attempt.stopReason = cmp.Or(attempt.stopReason, wire.ReasonStoppedAtRobot)
+	}
 	if e.Dispatched != nil {
 		attempt.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
 	}

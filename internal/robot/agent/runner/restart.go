@@ -130,6 +130,8 @@ func (x *restarts) endInsteadOfRun(last wire.Status, endsWithContact bool) (end 
 // journal needs.
 func (r *Runner) recordRunEnd(attempt *attempt, end wire.Status) wire.Status {
 	x := attempt.restarts
+	end = r.namePerson(attempt, end)
+	attempt.restartedBy = ""
 	if end.FinishedAt == nil {
 		end.FinishedAt = utcPointer(r.now())
 	}
@@ -146,7 +148,7 @@ func (r *Runner) recordRunEnd(attempt *attempt, end wire.Status) wire.Status {
 func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision {
 	x := attempt.restarts
 	switch {
-	case end.Reason == wire.ReasonTemplateChanged:
+	case end.Reason == wire.ReasonTemplateChanged, end.Reason == wire.ReasonRestartedAtRobot:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case end.Reason == wire.ReasonRobotRebooted:
 		return x.policy.AfterReboot(x.count, r.bootTime())
@@ -243,7 +245,7 @@ func (r *Runner) advanceWaits(p *plan) {
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
 			r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonSelfStopped))
-		case now.Before(x.last.next), x.secrets.areMissing, r.awaitsEarlierStage(attempt):
+		case now.Before(x.last.next), x.secrets.areMissing, r.awaitsEarlierStage(attempt), r.isInMaintenance():
 		default:
 			r.planRun(p, attempt)
 		}
@@ -289,13 +291,13 @@ func (attempt *attempt) keepsWorkDir() bool {
 
 // untilRestart returns the time until a run is due or a report may be sent. It is false if there is none.
 func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
-	now := r.bootTime()
+	now, inMaintenance := r.bootTime(), r.isInMaintenance()
 	wait = maxRestartSleep
 	for _, attempt := range r.live {
 		x := attempt.restarts
 		if x.isWaiting() {
 			isNeeded = true
-			if !x.secrets.areMissing && !r.awaitsEarlierStage(attempt) {
+			if !x.secrets.areMissing && !inMaintenance && !r.awaitsEarlierStage(attempt) {
 				wait = min(wait, x.last.next.Sub(now))
 			}
 		}

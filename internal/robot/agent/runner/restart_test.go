@@ -15,6 +15,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
@@ -98,8 +99,9 @@ type restartTest struct {
 	bootID  string           // empty: that of this machine
 	offline bool             // the next agent has no contact
 	// leftovers are those for which the last agent has looked.
-	leftovers []supervisor.Leftover
-	goesOn    bool // DeadlinesGoOn of the next agent
+	leftovers    []supervisor.Leftover
+	goesOn       bool // DeadlinesGoOn of the next agent
+	localChanges int
 }
 
 func newRestartTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
@@ -115,7 +117,10 @@ func (x *restartTest) startAgent() {
 	must(x.t, err)
 	x.t.Cleanup(func() { _ = j.Close() })
 	x.journal, x.shims, x.reports = j, &scriptedShims{journal: j, left: x.left}, &recordedReports{now: func() time.Duration { return x.boot }}
+	local, err := localstate.Open(x.dir)
+	must(x.t, err)
 	x.Runner = New(Config{
+		Local: local, OnLocalChange: func() { x.localChanges++ },
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
 		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Log: slog.New(slog.DiscardHandler),
 		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {

@@ -18,7 +18,10 @@ func (r *Runner) reportWait(p *plan, attempt *attempt) {
 	x := attempt.restarts
 	next := r.wallTime(x.last.next)
 	wait := fmt.Sprintf("Restarting at %s UTC", next.Format(time.TimeOnly))
-	if x.secrets.areMissing {
+	switch m := r.local.Read().Maintenance; {
+	case m != nil:
+		wait = "Restarting after the maintenance of the robot, " + describeMaintenance(m)
+	case x.secrets.areMissing:
 		wait = waitsForSecrets
 	}
 	r.reportRun(p, attempt, wire.Status{

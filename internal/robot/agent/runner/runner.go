@@ -7,6 +7,7 @@ package runner
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -57,6 +58,10 @@ type Config struct {
 	// ContactTimeout is how long the robot has contact after the last heartbeat that the server has
 	// acknowledged. If zero, 90 s.
 	ContactTimeout time.Duration
+	// Local is what people at the robot have decided. If nil, nothing.
+	Local localStore
+	// OnLocalChange is called after a change of Local. If nil, it is not. It must not block.
+	OnLocalChange func()
 	// Jitter returns what is added to the interval, which is less than its argument. If nil, a random
 	// time.
 	Jitter func(time.Duration) time.Duration
@@ -147,6 +152,9 @@ type Runner struct {
 	sinceBoot     func() time.Duration
 	bootID        string
 	log           *slog.Logger
+	local         localStore
+	onLocalChange func()
+	newID         func() string
 
 	deadlinesGoOn    bool
 	contactTimeout   time.Duration
@@ -193,8 +201,10 @@ type attempt struct {
 	mayLeaveContainer bool
 	// stopReason is why no run must be started any more. If empty, it may.
 	stopReason string
-	lastReport wire.Status // zero: none yet
-	seqBase    uint64      // above the numbers that earlier agents have used
+	// restartedBy is the person at the robot who has restarted the run. Empty: none.
+	restartedBy string
+	lastReport  wire.Status // zero: none yet
+	seqBase     uint64      // above the numbers that earlier agents have used
 	// nextDispatch is a newer attempt, which waits for the end of this one.
 	nextDispatch *wire.Dispatch
 }
@@ -239,6 +249,12 @@ func New(c Config) *Runner {
 	if c.Policy == nil {
 		c.Policy = noPolicy{}
 	}
+	if c.Local == nil {
+		c.Local = emptyLocalState{}
+	}
+	if c.OnLocalChange == nil {
+		c.OnLocalChange = func() {}
+	}
 	if c.Jitter == nil {
 		c.Jitter = randomDuration
 	}
@@ -253,6 +269,7 @@ func New(c Config) *Runner {
 		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
 		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot,
 		bootID: cmp.Or(c.BootID, proc.BootID()), log: c.Log,
+		local: c.Local, onLocalChange: c.OnLocalChange, newID: rand.Text,
 		deadlinesGoOn: c.DeadlinesGoOn, contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),

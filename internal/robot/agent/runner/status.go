@@ -78,6 +78,8 @@ var stopMessages = map[string]string{
 	wire.ReasonOOMKilled:         "Task was killed by the kernel because it used more memory than its resources.memory",
 	wire.ReasonDiskQuotaExceeded: "Task was stopped because its replica used more disk space than its ephemeralDisk.sizeMB",
 	wire.ReasonTemplateChanged:   "Task was stopped because one of its templates changed; it will be restarted",
+	wire.ReasonStoppedAtRobot:    "Task was stopped at the robot",
+	wire.ReasonRestartedAtRobot:  "Task was restarted at the robot",
 	wire.ReasonPaused:            "Task was asked to start no further process",
 	wire.ReasonSelfStopped:       "Task was stopped by its robot because the server acknowledged no heartbeat for stopOnRobotAfter",
 }

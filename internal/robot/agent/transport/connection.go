@@ -74,7 +74,10 @@ type ConnectionConfig struct {
 	// ReadPolicy returns the robot's policy, or nil if it has none. It is called before each
 	// registration and heartbeat, and may call RegisterAgain. If nil, the robot has none.
 	ReadPolicy func() *policy.Policy
-	ReadUsage  func(context.Context) []wire.TaskUsage
+	// ReadLocal returns what people at the robot have decided. It is called before each registration. If
+	// nil, they have decided nothing.
+	ReadLocal func() *wire.LocalState
+	ReadUsage func(context.Context) []wire.TaskUsage
 	// ReadDiskHealth returns the fields of a heartbeat about the disk.
 	ReadDiskHealth func() (diskPressure, journalReadOnly bool)
 	// Receive gets each dispatch, task list, acknowledgment and response, and the trace
@@ -124,6 +127,9 @@ func NewConnection(c ConnectionConfig) *Connection {
 	}
 	l := &Connection{
 		config: c, log: c.Log, responses: make(chan wire.Response, 1), outdated: make(chan struct{}, 1), randomBelow: rand.N[time.Duration], heartbeatSeq: c.FirstHeartbeat,
+	}
+	if c.ReadLocal == nil {
+		l.config.ReadLocal = func() *wire.LocalState { return nil }
 	}
 	if c.ReadPolicy == nil {
 		l.config.ReadPolicy = func() *policy.Policy { return nil }

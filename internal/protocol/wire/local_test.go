@@ -1,0 +1,34 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestLocalState_IsBounded(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	s := &LocalState{Maintenance: &Maintenance{ID: long, By: long, Reason: "a\x1b[2Jb\n" + long}}
+	s.StoppedTasks = append(s.StoppedTasks, StoppedTask{By: "no UID"}, StoppedTask{UID: "twice", By: "first"}, StoppedTask{UID: "twice", By: "second"})
+	for i := range 2 * MaxStoppedTasks {
+		s.StoppedTasks = append(s.StoppedTasks, StoppedTask{UID: fmt.Sprint(i, long), Namespace: long, Name: long, By: long, Attempt: -1})
+	}
+	got := s.WithinLimits()
+	if len(got.StoppedTasks) != MaxStoppedTasks || got.FindStopped("twice").By != "first" {
+		t.Errorf("%d tasks are stopped, the first is %+v", len(got.StoppedTasks), got.StoppedTasks[0])
+	}
+	if last := got.StoppedTasks[MaxStoppedTasks-1]; len(last.UID) != maxUID || len(last.Namespace) != maxNamespace || len(last.Name) != maxName || len(last.By) != maxPerson || last.Attempt != 0 {
+		t.Errorf("the last task is %+v", last)
+	}
+	if m := got.Maintenance; len(m.ID) != MaxMaintenanceID || len(m.By) != maxPerson || len(m.Reason) != MaxMaintenanceReason || !strings.HasPrefix(m.Reason, "a[2Jbx") {
+		t.Errorf("the maintenance is %+v", m)
+	}
+	// With the device and the policy it fits into a message.
+	payload, err := Encode(Register{Local: got})
+	if err != nil || len(payload) > MaxPayload-100<<10 {
+		t.Errorf("it takes %d bytes: %v", len(payload), err)
+	}
+	if (*LocalState)(nil).WithinLimits() != nil || (*LocalState)(nil).FindStopped("a") != nil {
+		t.Error("a state that was not reported has something")
+	}
+}

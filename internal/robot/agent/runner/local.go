@@ -1,0 +1,245 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// localStore keeps what people at the robot have decided (localstate.Store).
+type localStore interface {
+	Read() *wire.LocalState
+	Write(to wire.LocalState) error
+}
+
+// emptyLocalState is that of a robot without a store.
+type emptyLocalState struct{}
+
+func (emptyLocalState) Read() *wire.LocalState { return &wire.LocalState{} }
+func (emptyLocalState) Write(wire.LocalState) error {
+	return errors.New("this agent keeps no local state")
+}
+
+// LocalAction is what a person at the robot asks for.
+type LocalAction string
+
+// The local actions.
+const (
+	LocalStop           LocalAction = "stop"
+	LocalRestart        LocalAction = "restart"
+	LocalMaintenanceOn  LocalAction = "maintenance-on"
+	LocalMaintenanceOff LocalAction = "maintenance-off"
+)
+
+// LocalRequest is a request of a person at the robot.
+type LocalRequest struct {
+	Action LocalAction
+	UID    string // of the task
+	// By is the person, such as "alice (uid 1000)".
+	By     string
+	Reason string // of the maintenance
+
+	reply chan<- localReply // has room for one
+}
+
+// localReply is the answer to a LocalRequest.
+type localReply struct {
+	message string
+	err     error
+}
+
+// unlockRequest ends the maintenance with an ID, by a message of the server.
+type unlockRequest struct{ id string }
+
+// Operate carries out a request. It returns what was done, for people. It returns an error if the runner
+// does not reply before ctx ends.
+func (r *Runner) Operate(ctx context.Context, q LocalRequest) (string, error) {
+	reply := make(chan localReply, 1)
+	q.reply = reply
+	select {
+	case r.inbox <- q:
+	case <-ctx.Done():
+		return "", errBusy
+	}
+	select {
+	case answer := <-reply:
+		return answer.message, answer.err
+	case <-ctx.Done():
+		return "", errBusy
+	}
+}
+
+// Unlock ends the maintenance with this ID, because a user of the cluster has asked for it.
+func (r *Runner) Unlock(id string) { r.Deliver(unlockRequest{id}) }
+
+func (r *Runner) handleLocalRequest(p *plan, q LocalRequest) {
+	actions := map[LocalAction]func(*plan, LocalRequest) (string, error){
+		LocalStop: r.stopAtRobot, LocalRestart: r.restartAtRobot, LocalMaintenanceOn: r.beginMaintenance, LocalMaintenanceOff: r.endMaintenance,
+	}
+	message, err := actions[q.Action](p, q)
+	if err == nil {
+		r.log.Info("a person at the robot: "+message, "user", q.By, "uid", q.UID)
+	}
+	q.reply <- localReply{message, err}
+}
+
+// stopAtRobot stops a task, which does not run here until it is restarted here. The state is on the disk
+// before the task is stopped.
+func (r *Runner) stopAtRobot(_ *plan, q LocalRequest) (string, error) {
+	now, attempt := r.local.Read(), r.live[q.UID]
+	switch {
+	case now.FindStopped(q.UID) != nil:
+		return "already stopped", nil
+	case attempt == nil:
+		return "", errors.New("the task has ended")
+	case len(now.StoppedTasks) >= wire.MaxStoppedTasks:
+		return "", fmt.Errorf("%d tasks are stopped at this robot, which is the maximum; restart some of them first", wire.MaxStoppedTasks)
+	}
+	m := attempt.task.Metadata
+	next := *now
+	next.StoppedTasks = append(slices.Clone(now.StoppedTasks), wire.StoppedTask{
+		UID: q.UID, Namespace: m.Namespace, Name: m.Name, Attempt: attempt.number, By: q.By, Since: r.now().UTC(),
+	})
+	if err := r.writeLocal(next); err != nil {
+		return "", err
+	}
+	r.stopAttempt(attempt, wire.ReasonStoppedAtRobot, killTimeout(attempt.task.Spec))
+	return "stopped; it does not run on this robot until k8s4r-agent restart", nil
+}
+
+// restartAtRobot allows a task that was stopped here again, or starts the next run of one that was not. The
+// restart is not counted by the policy.
+func (r *Runner) restartAtRobot(p *plan, q LocalRequest) (string, error) {
+	now, attempt := r.local.Read(), r.live[q.UID]
+	if now.FindStopped(q.UID) != nil {
+		next := *now
+		next.StoppedTasks = slices.DeleteFunc(slices.Clone(now.StoppedTasks), func(t wire.StoppedTask) bool { return t.UID == q.UID })
+		return "may run on this robot again; the cluster starts it when the robot has contact", r.writeLocal(next)
+	}
+	if err := r.checkRestart(attempt); err != nil {
+		return "", err
+	}
+	x := attempt.restarts
+	if x.isWaiting() {
+		x.last.next = r.bootTime()
+		return "its next run starts now", nil
+	}
+	attempt.restartedBy = q.By
+	r.stopShim(attempt, wire.ReasonRestartedAtRobot, killTimeout(attempt.task.Spec))
+	return "restarting", nil
+}
+
+// checkRestart returns why the next run of an attempt cannot be started by a person. The attempt is nil if it
+// has ended.
+func (r *Runner) checkRestart(attempt *attempt) error {
+	switch {
+	case attempt == nil:
+		return errors.New("the task has ended")
+	case attempt.restarts == nil:
+		return errors.New("the task runs indexes of an array, which the agent does not start again")
+	case attempt.stopReason != "" || r.stopping:
+		return errors.New("the task is being stopped")
+	case r.isInMaintenance():
+		return errors.New("the robot is in maintenance, in which nothing starts; end it with k8s4r-agent maintenance off")
+	}
+	if instead, isBarred := attempt.restarts.endInsteadOfRun(wire.Status{}, false); isBarred {
+		return fmt.Errorf("the task may not run again before the robot has contact: %s", stopMessages[instead.Reason])
+	}
+	return nil
+}
+
+// beginMaintenance lets nothing start any more. What runs goes on.
+func (r *Runner) beginMaintenance(p *plan, q LocalRequest) (string, error) {
+	next := *r.local.Read()
+	if m := next.Maintenance; m != nil {
+		return "", fmt.Errorf("the robot is in maintenance already, %s", describeMaintenance(m))
+	}
+	next.Maintenance = &wire.Maintenance{ID: r.newID(), By: q.By, Reason: wire.TruncateText(q.Reason, wire.MaxMaintenanceReason), Since: r.now().UTC()}
+	if err := r.writeLocal(next); err != nil {
+		return "", err
+	}
+	r.reportWaits(p)
+	return "maintenance is on: nothing starts on this robot, and what runs goes on", nil
+}
+
+func (r *Runner) endMaintenance(p *plan, _ LocalRequest) (string, error) {
+	next := *r.local.Read()
+	if next.Maintenance == nil {
+		return "the robot is not in maintenance", nil
+	}
+	next.Maintenance = nil
+	if err := r.writeLocal(next); err != nil {
+		return "", err
+	}
+	r.reportWaits(p)
+	return "maintenance is off", nil
+}
+
+// handleUnlock ends a maintenance, unless the message is about an earlier one.
+func (r *Runner) handleUnlock(p *plan, q unlockRequest) {
+	if m := r.local.Read().Maintenance; m == nil || m.ID != q.id {
+		return
+	}
+	if _, err := r.endMaintenance(p, LocalRequest{}); err != nil {
+		r.problems.Warn("the maintenance that a user of the cluster has unlocked goes on", err)
+		return
+	}
+	r.log.Info("a user of the cluster has ended the maintenance of the robot")
+}
+
+func (r *Runner) writeLocal(to wire.LocalState) error {
+	if err := r.local.Write(to); err != nil {
+		return err
+	}
+	r.onLocalChange()
+	return nil
+}
+
+// reportWaits reports why the attempts wait that wait for their next run.
+func (r *Runner) reportWaits(p *plan) {
+	for _, attempt := range r.live {
+		if attempt.restarts.isWaiting() && attempt.stopReason == "" {
+			r.reportWait(p, attempt)
+		}
+	}
+}
+
+func (r *Runner) isInMaintenance() bool { return r.local.Read().Maintenance != nil }
+
+// localRejection returns why a task must not start because of what people at the robot have decided. The
+// reason is empty if it may.
+func (r *Runner) localRejection(uid string) (reason, message string) {
+	now := r.local.Read()
+	if stopped := now.FindStopped(uid); stopped != nil {
+		return wire.ReasonStoppedAtRobot, describeStopped(stopped)
+	}
+	if m := now.Maintenance; m != nil {
+		return wire.ReasonMaintenance, "The robot is in maintenance, " + describeMaintenance(m)
+	}
+	return "", ""
+}
+
+func describeStopped(t *wire.StoppedTask) string {
+	return "Task was stopped at the robot by " + t.By + "; it does not run there until k8s4r-agent restart on the robot"
+}
+
+// describeMaintenance returns by whom and why, for people.
+func describeMaintenance(m *wire.Maintenance) string { return "by " + m.By + ": " + m.Reason }
+
+// namePerson adds the person who has stopped or restarted a task at the robot to a report.
+func (r *Runner) namePerson(attempt *attempt, s wire.Status) wire.Status {
+	switch s.Reason {
+	case wire.ReasonStoppedAtRobot:
+		if stopped := r.local.Read().FindStopped(attempt.task.Metadata.UID); stopped != nil {
+			s.Message = describeStopped(stopped)
+		}
+	case wire.ReasonRestartedAtRobot:
+		if attempt.restartedBy != "" {
+			s.Message = stopMessages[s.Reason] + " by " + attempt.restartedBy
+		}
+	}
+	return s
+}

@@ -1,0 +1,265 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+)
+
+const person = "alice (uid 1000)"
+
+// operate carries out a request of a person about t1, and returns what the agent answers.
+func (x *restartTest) operate(action LocalAction) (string, error) {
+	x.t.Helper()
+	reply := make(chan localReply, 1)
+	x.round(LocalRequest{Action: action, UID: "t1", By: person, Reason: "a broken arm", reply: reply})
+	answer := <-reply
+	return answer.message, answer.err
+}
+
+func (x *restartTest) mustOperate(action LocalAction) {
+	x.t.Helper()
+	if _, err := x.operate(action); err != nil {
+		x.t.Fatalf("%s: %v", action, err)
+	}
+}
+
+// requireRefusal checks that a request is refused with this text.
+func (x *restartTest) requireRefusal(action LocalAction, want string) {
+	x.t.Helper()
+	if message, err := x.operate(action); err == nil || !strings.Contains(err.Error(), want) {
+		x.t.Errorf("%s: %q, %v, want an error with %q", action, message, err, want)
+	}
+}
+
+func requirePerson(t *testing.T, s wire.Status) {
+	t.Helper()
+	if !strings.Contains(s.Message, person) {
+		t.Errorf("message %q does not name the person", s.Message)
+	}
+}
+
+func TestLocalStop_EndsAttemptWithoutFault(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalStop)
+	if len(x.shims.stops) != 1 || x.shims.stops[0] != wire.ReasonStoppedAtRobot {
+		t.Fatalf("orders to stop: %v", x.shims.stops)
+	}
+	x.end(shim.Exit{Code: 143, StopReason: wire.ReasonStoppedAtRobot})
+	requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
+	if !wire.IsWithoutFault(wire.ReasonStoppedAtRobot) {
+		t.Error("the end counts as a failure")
+	}
+	if stopped := x.local.Read().FindStopped("t1"); stopped == nil || stopped.By != person || stopped.Attempt != 1 || stopped.Name != "task-t1" || !stopped.Since.Equal(x.wall) || x.localChanges != 1 {
+		t.Errorf("the local state is %+v after %d changes", stopped, x.localChanges)
+	}
+}
+
+func TestLocalStop_LetsNoAttemptStartUntilRestart(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalStop)
+	x.end(shim.Exit{Code: 143, StopReason: wire.ReasonStoppedAtRobot})
+	x.restartAgent() // as a reboot does
+	x.dispatch(2)
+	x.requireStarts("a task that was stopped at the robot", 0)
+	requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 0))
+	x.mustOperate(LocalRestart)
+	x.dispatch(3)
+	x.requireStarts("after the restart", 1)
+	x.begin()
+	if s := x.lastReport(); s.State != wire.ReportRunning || s.Attempt != 3 {
+		t.Errorf("report %+v", s)
+	}
+}
+
+func TestLocalStop_EndsWaitAtOnce(t *testing.T) {
+	x := waitingTest(t)
+	x.mustOperate(LocalStop)
+	requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
+	x.pass(time.Minute)
+	x.requireStarts("after the stop", 1)
+}
+
+// The agent is killed between the write of the state and the stop of the task.
+func TestLocalStop_IsCarriedOutByTheNextAgent(t *testing.T) {
+	hold := wire.LocalState{StoppedTasks: []wire.StoppedTask{{UID: "t1", By: person}}}
+	t.Run("while the task waits for its next run", func(t *testing.T) {
+		x := waitingTest(t)
+		must(t, x.local.Write(hold))
+		x.restartAgent()
+		requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
+	})
+	t.Run("while it runs", func(t *testing.T) {
+		x := newRestartTest(t, restarting(2, time.Second))
+		x.dispatch(1)
+		x.begin()
+		must(t, x.local.Write(hold))
+		x.alive = x.shims.last
+		x.restartAgent()
+		if len(x.shims.stops) != 1 || x.shims.stops[0] != wire.ReasonStoppedAtRobot {
+			t.Errorf("orders to stop: %v", x.shims.stops)
+		}
+	})
+}
+
+func TestLocalStop_RefusesMoreTasksThanTheMaximum(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	var all wire.LocalState
+	for i := range wire.MaxStoppedTasks {
+		all.StoppedTasks = append(all.StoppedTasks, wire.StoppedTask{UID: fmt.Sprint("other-", i)})
+	}
+	must(t, x.local.Write(all))
+	x.requireRefusal(LocalStop, "256 tasks are stopped at this robot")
+	if len(x.shims.stops) > 0 {
+		t.Error("the task was stopped")
+	}
+}
+
+func TestLocalActions_NeedLiveTask(t *testing.T) {
+	x := newRestartTest(t)
+	x.requireRefusal(LocalStop, "has ended")
+	x.requireRefusal(LocalRestart, "has ended")
+}
+
+func TestLocalRestart_StartsNextRunWithoutCounting(t *testing.T) {
+	x := newRestartTest(t, restarting(1, 10*time.Second))
+	x.dispatch(1)
+	x.begin()
+	for run := int64(1); run <= 3; run++ { // more than the policy allows
+		x.mustOperate(LocalRestart)
+		if last := x.shims.stops[len(x.shims.stops)-1]; last != wire.ReasonRestartedAtRobot {
+			t.Fatalf("the task was stopped for %s", last)
+		}
+		x.end(shim.Exit{Code: 143, StopReason: wire.ReasonRestartedAtRobot})
+		requirePerson(t, x.Runner.live["t1"].lastReport)
+		x.pass(time.Second)
+		x.requireStarts("after a restart", int(run)+1)
+		x.begin()
+		x.pass(time.Second)
+	}
+	if e, _ := x.journal.Latest("t1"); e.LastEnd == nil || e.LastEnd.Restart.Restarts != 0 {
+		t.Errorf("the journal counts %+v", e.LastEnd)
+	}
+	// A failure of its own later names no person.
+	x.end(shim.Exit{Code: 1})
+	if s := x.lastReport(); strings.Contains(s.Message, person) {
+		t.Errorf("message %q", s.Message)
+	}
+}
+
+func TestLocalRestart_EndsWaitForNextRun(t *testing.T) {
+	x := waitingTest(t)
+	x.mustOperate(LocalRestart)
+	x.requireStarts("after the restart", 2)
+}
+
+func TestMaintenance_LetsNothingStart(t *testing.T) {
+	x := waitingTest(t)
+	x.mustOperate(LocalMaintenanceOn)
+	x.requireRefusal(LocalMaintenanceOn, "in maintenance already, by "+person+": a broken arm")
+	x.requireRefusal(LocalRestart, "maintenance off")
+	x.pass(time.Hour)
+	x.requireStarts("in maintenance", 1)
+	if wait, isNeeded := x.untilRestart(); !isNeeded || wait != maxRestartSleep {
+		t.Errorf("the runner looks again in %v, %t", wait, isNeeded)
+	}
+	if s := x.lastReport(); s.Reason != wire.ReasonRestarting || !strings.Contains(s.Message, "a broken arm") || !strings.Contains(s.Message, person) {
+		t.Errorf("report %+v", s)
+	}
+	x.round(wire.Dispatch{Action: wire.ActionCreate, Task: shell("t2", "exit 0"), Attempt: 1, Epoch: 2})
+	if s := x.lastReport(); s.TaskUID != "t2" || s.Reason != wire.ReasonMaintenance || !s.IsTerminal() || !wire.IsWithoutFault(s.Reason) {
+		t.Errorf("report about another task %+v", s)
+	}
+	x.restartAgent()
+	x.pass(time.Hour)
+	x.requireStarts("in maintenance after a reboot", 0)
+	if tasks := x.listLiveTasks(); len(tasks) != 1 || tasks[0].NextRunAt != nil || !strings.Contains(tasks[0].Reason, "maintenance") {
+		t.Errorf("tasks %+v", tasks)
+	}
+	x.mustOperate(LocalMaintenanceOff)
+	x.requireStarts("after the maintenance", 1)
+}
+
+func TestMaintenance_LetsNothingStartAtBoot(t *testing.T) {
+	x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalMaintenanceOn)
+	x.rebootRobot(cutShort)
+	x.pass(time.Hour)
+	x.requireStarts("in maintenance after a reboot", 0)
+	x.mustOperate(LocalMaintenanceOff)
+	x.requireStarts("after the maintenance", 1)
+}
+
+func TestLocalStop_LetsNothingStartAtBoot(t *testing.T) {
+	x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalStop)
+	x.rebootRobot(cutShort) // before its process has ended
+	requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
+	x.pass(time.Hour)
+	x.requireStarts("after a reboot", 0)
+}
+
+func TestMaintenance_LetsGoOnWhatRuns(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalMaintenanceOn)
+	if len(x.shims.stops) > 0 {
+		t.Fatalf("orders to stop: %v", x.shims.stops)
+	}
+	x.end(shim.Exit{Code: 1})
+	x.pass(time.Minute)
+	x.requireStarts("in maintenance", 1)
+	x.mustOperate(LocalStop) // is possible
+	x.requireEnd(wire.ReasonStoppedAtRobot, 1)
+}
+
+func TestMaintenance_IsUnlockedByItsID(t *testing.T) {
+	x := waitingTest(t)
+	x.mustOperate(LocalMaintenanceOn)
+	id := x.local.Read().Maintenance.ID
+	x.round(unlockRequest{"earlier"})
+	x.pass(time.Minute)
+	x.requireStarts("after a message about another maintenance", 1)
+	x.round(unlockRequest{id})
+	x.requireStarts("after the unlock", 2)
+	if x.localChanges != 2 {
+		t.Errorf("%d changes were registered, want 2", x.localChanges)
+	}
+	x.mustOperate(LocalMaintenanceOn)
+	if next := x.local.Read().Maintenance.ID; next == id {
+		t.Error("the next maintenance has the same ID")
+	}
+}
+
+// unwritable is a state that cannot be written.
+type unwritable struct{ localStore }
+
+func (unwritable) Write(wire.LocalState) error { return errors.New("the disk is full") }
+
+func TestLocalActions_ChangeNothingThatIsNotOnDisk(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.local = unwritable{x.local}
+	x.requireRefusal(LocalStop, "the disk is full")
+	x.requireRefusal(LocalMaintenanceOn, "the disk is full")
+	if len(x.shims.stops) > 0 || x.localChanges > 0 || x.isInMaintenance() {
+		t.Errorf("orders to stop: %v, %d changes", x.shims.stops, x.localChanges)
+	}
+}
