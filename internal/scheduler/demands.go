@@ -94,6 +94,7 @@ func (b *demandBuilder) demandOf(waiting []*taskEntry) (d placement.Demand, ok b
 	for _, e := range waiting {
 		d.Tasks = append(d.Tasks, e.Task)
 		d.Failed = append(d.Failed, e.failedRobots...)
+		d.Stopped = b.robots.stopped.addTo(d.Stopped, e.uid)
 		if e.lostRobot != "" {
 			// A new attempt there would end the lost one, which may be restored.
 			d.Failed = append(d.Failed, e.lostRobot)

@@ -21,6 +21,7 @@ type robotState struct {
 	offer    *placement.Offer
 	objects  []*v1alpha1.Robot // of this id in all namespaces; the oldest counts
 	users    []string          // namespaces whose tasks may use it
+	stopped  []v1alpha1.StoppedTask
 	// onlineSince is when the robot last came online.
 	onlineSince time.Time
 }
@@ -91,12 +92,14 @@ type robotIndex struct {
 	byID        map[string]*robotState   // an id is unique in the cluster
 	byNamespace map[string][]*robotState // robots that a namespace may use, in the order of ids
 	online      map[string]onlineRobots  // by namespace
+	stopped     stoppedTasks
 }
 
 func newRobotIndex(now func() time.Time, dirty *dirtyFlag) *robotIndex {
 	return &robotIndex{
 		now: now, dirty: dirty,
-		byID: map[string]*robotState{}, byNamespace: map[string][]*robotState{}, online: map[string]onlineRobots{},
+		stopped: stoppedTasks{},
+		byID:    map[string]*robotState{}, byNamespace: map[string][]*robotState{}, online: map[string]onlineRobots{},
 	}
 }
 
@@ -143,9 +146,13 @@ func (x *robotIndex) addObject(obj *v1alpha1.Robot) *robotState {
 // refresh updates a robot from its oldest object. It reports whether reservations on the robot
 // may have to be canceled.
 func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
-	offer, users := &placement.Offer{}, []string(nil)
+	offer, users, stopped := &placement.Offer{}, []string(nil), []v1alpha1.StoppedTask(nil)
 	if r.hasObject() {
-		offer, users = apiconv.RobotFrom(r.objects[0]).Offer, r.objects[0].UserNamespaces()
+		offer, users, stopped = apiconv.RobotFrom(r.objects[0]).Offer, r.objects[0].UserNamespaces(), r.objects[0].Status.StoppedTasks
+	}
+	if x.stopped.replace(r.id, r.stopped, stopped) {
+		r.stopped = stopped
+		x.dirty.set()
 	}
 	wasOnline, oldUsers := r.isOnline(), r.users
 	if slices.Equal(oldUsers, users) && r.offer.Equal(offer) {

@@ -82,6 +82,11 @@ type RobotSpec struct {
 	// Identity has the decisions of an operator about the robot's identity.
 	// +optional
 	Identity *RobotIdentitySpec `json:"identity,omitempty"`
+	// UnlockMaintenance is the id in status.maintenance of a maintenance that the robot shall end. Set
+	// by `k8s4r robot unlock`. A change needs the verb unlock on the Robot.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	UnlockMaintenance string `json:"unlockMaintenance,omitempty"`
 }
 
 // The names in Robot.spec.capacity that are not devices.
@@ -146,16 +151,68 @@ type RobotStatus struct {
 	// the server.
 	// +optional
 	Policy *RobotPolicy `json:"policy,omitempty"`
+	// StoppedTasks are tasks that people at the robot have stopped. They are not placed on it until they
+	// are restarted there. Written by the server.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=256
+	StoppedTasks []StoppedTask `json:"stoppedTasks,omitempty"`
+	// Maintenance of the robot, in which it starts nothing. If not set, there is none. Written by the
+	// server.
+	// +optional
+	Maintenance *RobotMaintenance `json:"maintenance,omitempty"`
 	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
 	// Conditions of the robot. The server writes Connected, Responsive, DiskPressure,
-	// JournalReadOnly, LabelsAccepted and Authenticated; the manager writes Approved, Identity and
+	// JournalReadOnly, Maintenance, LabelsAccepted and Authenticated; the manager writes Approved, Identity and
 	// IdentityConflict.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// StoppedTask is a task that a person at the robot has stopped.
+type StoppedTask struct {
+	// UID of the Task.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// Namespace of the Task.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the Task.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// By is the user of the robot who stopped it, such as "alice (uid 1000)".
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	By string `json:"by,omitempty"`
+	// Since is when it was stopped, by the robot's clock.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// RobotMaintenance is a maintenance that a person at the robot has begun.
+type RobotMaintenance struct {
+	// ID is different for each maintenance.
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// By is the user of the robot who began it, such as "alice (uid 1000)".
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	By string `json:"by,omitempty"`
+	// Reason that the user gave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// Since is when it began, by the robot's clock.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // AgentInfo describes the program on the robot.

@@ -192,6 +192,10 @@ const (
 	// ConditionJournalReadOnly reports whether the agent cannot write its journal. While it is
 	// True, no task is placed on the robot. Written by the server.
 	ConditionJournalReadOnly = "JournalReadOnly"
+	// ConditionMaintenance reports whether a person at the robot has begun a maintenance. While it is True,
+	// no task is placed on the robot, and the robot starts nothing. It is set once there was one. Written
+	// by the server.
+	ConditionMaintenance = "Maintenance"
 	// ConditionLabelsAccepted reports whether the labels that the robot reports follow the syntax
 	// of Kubernetes labels. It is set once one does not. Written by the server.
 	ConditionLabelsAccepted = "LabelsAccepted"
@@ -212,6 +216,14 @@ const (
 	ReasonLabelsValid = "LabelsValid"
 	// ReasonLabelInvalid: a label that the robot reports is ignored, because of its syntax.
 	ReasonLabelInvalid = "LabelInvalid"
+)
+
+// The reasons of ConditionMaintenance.
+const (
+	// ReasonMaintenanceOn: a person at the robot has begun a maintenance.
+	ReasonMaintenanceOn = "MaintenanceOn"
+	// ReasonMaintenanceOff: the maintenance has ended, at the robot or by robot unlock.
+	ReasonMaintenanceOff = "MaintenanceOff"
 )
 
 // The reasons of ConditionConnected.

@@ -187,7 +187,16 @@ func blockedCheck(blocked []string) Check {
 	}
 }
 
-var failedBefore = Rejection{Check: CheckFailedRobots}
+// rejectRobot returns the rejection of a robot on which the demand failed or was stopped.
+func (d *Demand) rejectRobot(name string) Rejection {
+	if slices.Contains(d.Failed, name) {
+		return Rejection{Check: CheckFailedRobots}
+	}
+	if by, is := d.Stopped[name]; is {
+		return Rejection{Check: CheckStoppedAtRobot, Got: by}
+	}
+	return Rejection{}
+}
 
 // CanAnyRun reports whether any of the robots could ever take the demand. Robots that are
 // offline, unschedulable or full count, because that can change.

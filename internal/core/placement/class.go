@@ -120,7 +120,7 @@ func (cl *class) hasRoom(b *cycleRobot) bool {
 // bestRobot returns the best robot that has room, or nil. If scores only get worse within a
 // cycle, a candidate with an outdated score sinks in the heap, and the first candidate with a
 // current score is the best. If scores may get better, updateScore must be called.
-func (cl *class) bestRobot(failed []string) *cycleRobot {
+func (cl *class) bestRobot(d *Demand) *cycleRobot {
 	var aside []candidate // excluded only for this demand
 	defer func() {
 		for _, c := range aside {
@@ -138,7 +138,7 @@ func (cl *class) bestRobot(failed []string) *cycleRobot {
 		switch {
 		case !cl.hasRoom(b):
 			heap.Pop(&cl.fitting)
-		case slices.Contains(failed, b.Name):
+		case !d.rejectRobot(b.Name).IsZero():
 			aside = append(aside, heap.Pop(&cl.fitting).(candidate))
 		default:
 			return b
@@ -156,15 +156,17 @@ func (cl *class) updateScore(b *cycleRobot) {
 }
 
 // diagnose returns the diagnosis of a demand for which bestRobot returned nil. The robots that
-// are left in the heap are those on which this demand failed. They are no rejections for other
-// demands of the class.
-func (cl *class) diagnose() *Diagnosis {
+// are left in the heap are those on which this demand failed or was stopped. They are no rejections for
+// other demands of the class.
+func (cl *class) diagnose(d *Demand) *Diagnosis {
 	if cl.fitting.Len() == 0 {
 		cl.rejected = true
 		return cl.diagnosis
 	}
 	counts := cl.countRejections()
-	counts[failedBefore] += cl.fitting.Len()
+	for _, c := range cl.fitting.list {
+		counts[d.rejectRobot(c.robot.Name)]++
+	}
 	return &Diagnosis{Robots: cl.diagnosis.Robots, Rejections: sortRejections(counts)}
 }
 

@@ -145,10 +145,10 @@ func (c *cycle) findRobot(d *Demand) (*cycleRobot, *Diagnosis) {
 		}
 	}
 	cl := c.classOf(d)
-	if b := cl.bestRobot(d.Failed); b != nil {
+	if b := cl.bestRobot(d); b != nil {
 		return b, nil
 	}
-	return nil, cl.diagnose()
+	return nil, cl.diagnose(d)
 }
 
 // checkPinned runs all checks for a demand whose robot is fixed.
@@ -173,8 +173,8 @@ func (c *cycle) rejectionBy(d *Demand, b *cycleRobot) Rejection {
 	if no := c.rejectDemand(d, b.Robot); !no.IsZero() {
 		return no
 	}
-	if slices.Contains(d.Failed, b.Name) {
-		return failedBefore
+	if no := d.rejectRobot(b.Name); !no.IsZero() {
+		return no
 	}
 	if part := need.lackingPartOf(&b.free); part >= 0 {
 		return need.rejectPart(part, need.lackingPartOf(&b.Capacity) == part)

@@ -138,6 +138,38 @@ func TestDecide(t *testing.T) {
 			wantRejected: map[string]string{"t": "0 of 2 robots: 1: phase is Unknown; 1: unschedulable"},
 		},
 		{
+			name:         "a robot in maintenance gets no tasks",
+			inRobots:     []Robot{robot("a", func(r *Robot) { r.Impairment = CheckMaintenance })},
+			inDemands:    []Demand{one("t")},
+			wantRejected: map[string]string{"t": "0 of 1 robots: 1: in maintenance"},
+		},
+		{
+			name:       "a task that was stopped at a robot goes to another one",
+			inRobots:   []Robot{robot("a"), robot("b")},
+			inDemands:  []Demand{one("t", func(d *Demand) { d.Stopped = map[string]string{"a": "alice (uid 1000)"} })},
+			wantRobots: map[string]string{"t": "b"},
+		},
+		{
+			name:     "a task that was stopped at a robot does not return there, and others of its class may use it",
+			inRobots: []Robot{robot("a"), robot("b")},
+			inDemands: []Demand{
+				one("t", func(d *Demand) {
+					d.Stopped, d.Failed = map[string]string{"a": "alice (uid 1000)"}, []string{"b"}
+				}),
+				one("u"),
+			},
+			wantRobots:   map[string]string{"u": "a"},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 1: the task failed on it; 1: the task was stopped at the robot by alice (uid 1000)"},
+		},
+		{
+			name:     "a task that is tied to a robot waits while it is stopped there",
+			inRobots: []Robot{robot("a"), robot("b")},
+			inDemands: []Demand{one("t", func(d *Demand) {
+				d.Robot, d.Stopped = "a", map[string]string{"a": "alice (uid 1000)"}
+			})},
+			wantRejected: map[string]string{"t": "robot a: the task was stopped at the robot by alice (uid 1000)"},
+		},
+		{
 			name: "robots that do not answer, or have a full disk, get no tasks",
 			inRobots: []Robot{
 				robot("a", func(r *Robot) { r.Impairment = CheckResponsive }),

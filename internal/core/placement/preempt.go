@@ -20,7 +20,7 @@ type eviction struct {
 // room against demands of lower rank. If enough holders are already leaving, it only reserves the
 // room.
 func (c *cycle) planPreemption(d *Demand) {
-	usual := d.Robot == "" && len(d.Failed) == 0
+	usual := d.Robot == "" && len(d.Failed)+len(d.Stopped) == 0
 	if len(c.reserved) == maxPreempt || usual && c.classOf(d).preemptionFailed {
 		return
 	}
@@ -62,7 +62,7 @@ func (c *cycle) cheapestEviction(d *Demand) *eviction {
 // fitsEmptyRobot reports whether the demand would fit on the robot if it held nothing.
 func (c *cycle) fitsEmptyRobot(d *Demand, b *cycleRobot) bool {
 	need := d.Needs()
-	return c.kindFor(d).rejectionOf(b, c.summaries[b.index]) == 0 && c.rejectDemand(d, b.Robot).IsZero() && !slices.Contains(d.Failed, b.Name) && need.lackingPartOf(&b.Capacity) < 0
+	return c.kindFor(d).rejectionOf(b, c.summaries[b.index]) == 0 && c.rejectDemand(d, b.Robot).IsZero() && d.rejectRobot(b.Name).IsZero() && need.lackingPartOf(&b.Capacity) < 0
 }
 
 // planEviction returns a way to make room on one robot, or nil.

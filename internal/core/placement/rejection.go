@@ -24,6 +24,7 @@ const (
 	CheckPhase            CheckName = "Phase"
 	CheckUnschedulable    CheckName = "Unschedulable"
 	CheckResponsive       CheckName = "Responsive"
+	CheckMaintenance      CheckName = "Maintenance"
 	CheckJournalReadOnly  CheckName = "JournalReadOnly"
 	CheckDiskPressure     CheckName = "DiskPressure"
 	CheckLabel            CheckName = "Label"
@@ -39,6 +40,7 @@ const (
 	CheckPolicy           CheckName = "Policy"
 	CheckPolicyFile       CheckName = "PolicyFile"
 	CheckFailedRobots     CheckName = "FailedRobots"
+	CheckStoppedAtRobot   CheckName = "StoppedAtRobot"
 	CheckFreeTasks        CheckName = "FreeTasks"
 	CheckTaskCapacity     CheckName = "TaskCapacity"
 	CheckFreeCPU          CheckName = "FreeCPU"
@@ -62,6 +64,7 @@ var rejectionTexts = map[CheckName]string{
 	CheckPhase:            "phase is {got}",
 	CheckUnschedulable:    "unschedulable",
 	CheckResponsive:       "does not answer dispatches",
+	CheckMaintenance:      "in maintenance",
 	CheckJournalReadOnly:  "its agent cannot write its journal",
 	CheckDiskPressure:     "its disk is almost full",
 	CheckLabel:            "label {want} missing",
@@ -77,6 +80,7 @@ var rejectionTexts = map[CheckName]string{
 	CheckPolicy:           "its policy does not allow {want} ({got})",
 	CheckPolicyFile:       "its policy file cannot be used, so it takes no tasks",
 	CheckFailedRobots:     "the task failed on it",
+	CheckStoppedAtRobot:   "the task was stopped at the robot by {got}",
 	CheckFreeTasks:        "task limit reached",
 	CheckTaskCapacity:     "{want} tasks are more than its task limit",
 	CheckFreeCPU:          "cpu {want} is not free",

@@ -37,7 +37,7 @@ type Offer struct {
 	// Unschedulable robots take no new tasks.
 	Unschedulable bool
 	// Impairment is the check that a connected robot fails because of its own condition:
-	// CheckJournalReadOnly, CheckResponsive or CheckDiskPressure. Empty: none.
+	// CheckMaintenance, CheckJournalReadOnly, CheckResponsive or CheckDiskPressure. Empty: none.
 	Impairment CheckName
 	Labels     map[string]string
 	// Attrs are the attributes that the robot reports, by the names in Attributes.
@@ -112,6 +112,9 @@ type Demand struct {
 	Preferences *Preferences
 	// Failed are the robots on which it failed. They are not used again.
 	Failed []string
+	// Stopped has, by robot, the person who has stopped one of the tasks there. They do not run there until
+	// they are restarted there.
+	Stopped map[string]string
 	// Robot that must be used, because the user selected it or because another task of the replica
 	// is there. If empty, any robot may be used.
 	Robot string

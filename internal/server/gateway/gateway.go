@@ -553,7 +553,7 @@ func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 		g.onRevocationChanged(r.Name)
 	}
 	w := g.robots.stateOf(r.Name)
-	if w.awaitsResponse {
+	if w.awaitsAnswer(r) {
 		g.robotQueue.Add(r.Name)
 	}
 	if first {

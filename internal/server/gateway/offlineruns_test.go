@@ -57,7 +57,9 @@ func TestGateway_StoresRunsMadeWithoutContact(t *testing.T) {
 	r := s.startRobot(simrobot.Config{RobotID: "r1", RestartsTasks: true, Run: -1, LogDir: t.TempDir()})
 	defer r.Stop()
 	task := s.createTask(newBoundTask("t1", "r1"))
-	eventually(t, "the task runs", func() bool { return s.task("t1").Status.Attempt == 1 && s.task("t1").Status.Attempts[0].StartedAt != nil })
+	eventually(t, "the task runs", func() bool {
+		return s.task("t1").Status.Attempt == 1 && s.task("t1").Status.Attempts[0].StartedAt != nil
+	})
 	const runs = 10_000
 	took, err := offlineruns.Measure(t.Context(), r, string(task.UID), 1, runs, func(ctx context.Context) (int64, error) {
 		p, err := s.readRuns(ctx, task)
@@ -101,7 +103,9 @@ func TestGateway_WithoutLogStoreReceivesNoRuns(t *testing.T) {
 	r := s.startRobot(simrobot.Config{RobotID: "r1", RestartsTasks: true, Run: -1, LogDir: t.TempDir()})
 	defer r.Stop()
 	task := s.createTask(newBoundTask("t1", "r1"))
-	eventually(t, "the task runs", func() bool { return s.task("t1").Status.Attempt == 1 && s.task("t1").Status.Attempts[0].StartedAt != nil })
+	eventually(t, "the task runs", func() bool {
+		return s.task("t1").Status.Attempt == 1 && s.task("t1").Status.Attempts[0].StartedAt != nil
+	})
 	if err := r.AddRuns(string(task.UID), 1, offlineruns.NewRecords(1, 3, time.Now())); err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,8 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, statusP
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
 			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
 	}
-	if w.awaitsResponse && !r.IsRevoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
-		s.answer = &wire.Response{Success: true, Message: messageAccepted, RobotID: id}
+	if w.awaitsAnswer(r) && !r.IsRevoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
+		s.answer = &wire.Response{Success: true, Message: messageAccepted, RobotID: id, UnlockMaintenance: w.unlockOf(r)}
 	}
 	return s
 }
@@ -87,6 +87,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks, RestartsOnReboot: w.restartsOnReboot,
 		}
 		next.Policy = policyStatus(w.policy)
+		setLocal(next, w.local)
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
@@ -214,6 +215,8 @@ func needsWrite(was, next robotv1.RobotStatus) bool {
 	return was.Phase != next.Phase || was.HeartbeatSlice != next.HeartbeatSlice ||
 		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
 		!equalPolicies(was.Policy, next.Policy) ||
+		!equality.Semantic.DeepEqual(was.StoppedTasks, next.StoppedTasks) ||
+		!equality.Semantic.DeepEqual(was.Maintenance, next.Maintenance) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
 		!equalDevices(was.DeviceInfo, next.DeviceInfo)
 }

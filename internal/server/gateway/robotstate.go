@@ -54,6 +54,10 @@ type robotState struct {
 	restartsTasks bool
 	// restartsOnReboot: its agent starts tasks again after a restart of the robot, as registered.
 	restartsOnReboot bool
+	// local is what people at the robot have decided, as registered and within limits. Nil: nothing.
+	local *wire.LocalState
+	// sentUnlock is the ID of the maintenance that the robot was asked to end over this connection.
+	sentUnlock string
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
 	// contacts counts the messages that change lastSeen.
@@ -178,6 +182,10 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)
+	w.local, w.sentUnlock = nil, ""
+	if isV2 {
+		w.local = r.Local.WithinLimits()
+	}
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)
 	}

@@ -89,9 +89,11 @@ func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 }
 
 // Impairment returns the condition because of which a connected robot gets no new tasks, or nil. The
-// first one explains the others: a robot that cannot write its journal does not answer either.
+// first one explains the others: people know of a maintenance, and a robot that cannot write its journal
+// does not answer either.
 func Impairment(r *v1alpha1.Robot) *metav1.Condition {
 	for _, bad := range []metav1.Condition{
+		{Type: v1alpha1.ConditionMaintenance, Status: metav1.ConditionTrue},
 		{Type: v1alpha1.ConditionJournalReadOnly, Status: metav1.ConditionTrue},
 		{Type: v1alpha1.ConditionResponsive, Status: metav1.ConditionFalse},
 		{Type: v1alpha1.ConditionDiskPressure, Status: metav1.ConditionTrue},

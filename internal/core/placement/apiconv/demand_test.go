@@ -180,6 +180,8 @@ func TestRobotFrom_ReadsImpairment(t *testing.T) {
 		{"one that does not", map[string]metav1.ConditionStatus{v1alpha1.ConditionResponsive: metav1.ConditionFalse}, placement.CheckResponsive},
 		{"a full disk", map[string]metav1.ConditionStatus{v1alpha1.ConditionDiskPressure: metav1.ConditionTrue}, placement.CheckDiskPressure},
 		{"a disk that has room again", map[string]metav1.ConditionStatus{v1alpha1.ConditionDiskPressure: metav1.ConditionFalse}, ""},
+		{"a maintenance explains the rest", map[string]metav1.ConditionStatus{v1alpha1.ConditionMaintenance: metav1.ConditionTrue, v1alpha1.ConditionDiskPressure: metav1.ConditionTrue}, placement.CheckMaintenance},
+		{"a maintenance that has ended", map[string]metav1.ConditionStatus{v1alpha1.ConditionMaintenance: metav1.ConditionFalse}, ""},
 		{"a journal that cannot be written explains the missing answer",
 			map[string]metav1.ConditionStatus{v1alpha1.ConditionResponsive: metav1.ConditionFalse, v1alpha1.ConditionJournalReadOnly: metav1.ConditionTrue}, placement.CheckJournalReadOnly},
 	} {

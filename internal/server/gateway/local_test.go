@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+var inMaintenance = &wire.LocalState{
+	StoppedTasks: []wire.StoppedTask{{UID: "u1", Namespace: "fleet", Name: "camera-0", By: "alice (uid 1000)", Since: clock}},
+	Maintenance:  &wire.Maintenance{ID: "m1", By: "bob (uid 1001)", Reason: "a broken arm", Since: clock},
+}
+
+// registeredWith returns the state after a registration with this local state, and the robot's status that
+// is written then.
+func registeredWith(t *testing.T, r *robotv1.Robot, protocol string, local *wire.LocalState) robotState {
+	t.Helper()
+	w := robotState{}
+	w.recordRegistration(clock, protocol, wire.Register{AgentVersion: "1", DeviceInfo: device(1), Local: local})
+	w.awaitsResponse = false
+	if s := planRobot(clock, "r1", w, r, period); s.status != nil {
+		r.Status = *s.status
+	}
+	return w
+}
+
+func TestPlanRobot_StoresWhatPeopleAtTheRobotDecided(t *testing.T) {
+	r := newKnownRobot("Online")
+	if meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionMaintenance) != nil {
+		t.Error("a robot without a maintenance has the condition")
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, inMaintenance)
+	if s := r.Status.StoppedTasks; len(s) != 1 || s[0].UID != "u1" || s[0].Namespace != "fleet" || s[0].Name != "camera-0" || s[0].By != "alice (uid 1000)" || !s[0].Since.Equal(toSeconds(&inMaintenance.StoppedTasks[0].Since)) {
+		t.Errorf("stopped tasks %+v", s)
+	}
+	if m := r.Status.Maintenance; m == nil || m.ID != "m1" || m.By != "bob (uid 1001)" || m.Reason != "a broken arm" || m.Since == nil {
+		t.Errorf("maintenance %+v", m)
+	}
+	c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionMaintenance)
+	if want := "In maintenance since " + clock.UTC().Format(time.RFC3339) + ", by bob (uid 1001): a broken arm"; c == nil || c.Status != "True" || c.Reason != robotv1.ReasonMaintenanceOn || c.Message != want {
+		t.Errorf("condition %+v, want %q", c, want)
+	}
+	// A heartbeat has no local state, and a server that was restarted has received no registration yet.
+	if s := planRobot(clock, "r1", robotState{protocol: robotv1.ProtocolV2, lastSeen: clock}, r, period); s.status != nil && s.status.Maintenance == nil {
+		t.Error("a heartbeat ends the maintenance")
+	}
+	next := *inMaintenance.Maintenance
+	next.ID = "m2" // begun by another agent at the same second for the same reason
+	registeredWith(t, r, robotv1.ProtocolV2, &wire.LocalState{StoppedTasks: inMaintenance.StoppedTasks, Maintenance: &next})
+	if r.Status.Maintenance.ID != "m2" {
+		t.Errorf("the next maintenance is %+v", r.Status.Maintenance)
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, &wire.LocalState{Maintenance: &next})
+	if len(r.Status.StoppedTasks) != 0 {
+		t.Errorf("after the restart of the task %+v", r.Status.StoppedTasks)
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, nil)
+	c = meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionMaintenance)
+	if r.Status.Maintenance != nil || r.Status.StoppedTasks != nil || c.Status != "False" || c.Reason != robotv1.ReasonMaintenanceOff {
+		t.Errorf("after the maintenance %+v, %+v", r.Status, c)
+	}
+}
+
+func TestPlanRobot_IgnoresLocalStateOfLegacyAgents(t *testing.T) {
+	r := newKnownRobot("Online")
+	registeredWith(t, r, robotv1.ProtocolV1, inMaintenance)
+	if r.Status.Maintenance != nil || r.Status.StoppedTasks != nil {
+		t.Errorf("status %+v", r.Status)
+	}
+}
+
+func TestPlanRobot_SendsUnlockOncePerConnection(t *testing.T) {
+	r := newKnownRobot("Online")
+	w := registeredWith(t, r, robotv1.ProtocolV2, inMaintenance)
+	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
+		t.Fatalf("without an unlock it is sent %+v", s.answer)
+	}
+	r.Spec.UnlockMaintenance = "earlier"
+	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
+		t.Fatalf("with the unlock of an earlier maintenance it is sent %+v", s.answer)
+	}
+	r.Spec.UnlockMaintenance = "m1"
+	s := planRobot(clock, "r1", w, r, period)
+	if s.answer == nil || !s.answer.Success || s.answer.UnlockMaintenance != "m1" {
+		t.Fatalf("it is sent %+v", s.answer)
+	}
+	w.sentUnlock = s.answer.UnlockMaintenance
+	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
+		t.Errorf("it is sent again %+v", s.answer)
+	}
+	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{Local: inMaintenance}) // over the next connection
+	if s := planRobot(clock, "r1", w, r, period); s.answer == nil || s.answer.UnlockMaintenance != "m1" {
+		t.Errorf("after another registration it is sent %+v", s.answer)
+	}
+	r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
+	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
+		t.Errorf("a revoked robot is sent %+v", s.answer)
+	}
+}
