@@ -13,7 +13,7 @@ func taskCommand(d *deps) *cobra.Command {
 
 func robotCommand(d *deps) *cobra.Command {
 	return nounCommand("robot", "Approve, revoke, cordon, drain or requeue robots",
-		approveCommand(d), revokeCommand(d), cordonCommand(d), drainCommand(d), uncordonCommand(d), requeueRobotCommand(d))
+		approveCommand(d), revokeCommand(d), cordonCommand(d), drainCommand(d), uncordonCommand(d), unlockCommand(d), requeueRobotCommand(d))
 }
 
 // bareNames removes the kind from each reference.

@@ -14,6 +14,16 @@ Requires full names; prefixes are not accepted.`
 	return cmd
 }
 
+func unlockCommand(d *deps) *cobra.Command {
+	cmd := robotActionCommand(d, "unlock", actions.UnlockMaintenance)
+	cmd.Short = "End the maintenance of robots"
+	cmd.Long = `Ends the maintenance that a person at the robot has begun (k8s4r-agent maintenance
+on). A robot without contact ends it when it reconnects. This needs the verb unlock on
+the robot.
+Requires full names; prefixes are not accepted.`
+	return cmd
+}
+
 func drainCommand(d *deps) *cobra.Command {
 	cmd := robotActionCommand(d, "drain", actions.Drain.Apply)
 	cmd.Short = "Drain robots so that their tasks run on other robots"

@@ -71,26 +71,28 @@ func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
 	})
 }
 
-// TestAdmission_ApprovalOfRobotsNeedsTheVerb has the operator of examples/rbac and the admin of a
+// TestAdmission_ApprovalAndUnlockOfRobotsNeedVerbs has the operator of examples/rbac and the admin of a
 // namespace.
-func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
+func TestAdmission_ApprovalAndUnlockOfRobotsNeedVerbs(t *testing.T) {
 	t.Parallel()
 	s := share(t, flowServer, flowsOnly).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("admins", "admin", "k8s4r-admin")
 	s.allow("one", "robots", "update", "patch")
 	s.allow("one", "robots/rover-1", "approve")
+	s.allow("unlocker", "robots", "update", "patch")
+	s.allow("unlocker", "robots/rover-1", "unlock")
 	s.bindEverywhere("fleet-admin", "k8s4r-admin")
 	s.bindEverywhere("server", "k8s4r-server")
 	awaitPolicies(t, s)
-	operator, admin, one := s.as("operator", "site-a-operators"), s.as("admin"), s.as("one")
+	operator, admin, one, unlocker := s.as("operator", "site-a-operators"), s.as("admin"), s.as("one"), s.as("unlocker")
 	fleetAdmin, server := s.as("fleet-admin"), s.as("server")
 	robot := func(id, more string) *unstructured.Unstructured {
 		o := s.object(`{apiVersion: robot.k8s4r.io/v1alpha1, kind: Robot, spec: {robotId: ` + id + more + `}}`)
 		o.SetName(id)
 		return o
 	}
-	first, second := robot("rover-1", ""), robot("rover-2", ", identity: {revoked: true}")
+	first, second := robot("rover-1", ""), robot("rover-2", ", identity: {revoked: true}, unlockMaintenance: m1")
 	s.must(s.Create(t.Context(), first))
 	s.must(s.Create(t.Context(), second))
 	key := "sha256:" + strings.Repeat("a", 64)
@@ -100,7 +102,20 @@ func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 		return field + `, and you may not approve robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it unchanged, or ask an administrator for the verb approve`
 	}
 	const identity, annotation = "spec.identity: selects the key that may act as the robot", "metadata.annotations[robot.k8s4r.io/approved]: approves the robot for tasks"
+	unlock, unlockNext, forget := `{"spec":{"unlockMaintenance":"m1"}}`, `{"spec":{"unlockMaintenance":"m2"}}`, `{"spec":{"unlockMaintenance":null}}`
+	locked := func(id string) string {
+		return `spec.unlockMaintenance: ends the maintenance of the robot, and you may not unlock robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it unchanged, or ask an administrator for the verb unlock`
+	}
 	awaitResponses(s, []change{
+		{"operator unlocks a robot", operator, first, unlock, locked("rover-1")},
+		{"operator unlocks the next maintenance", operator, second, unlockNext, locked("rover-2")},
+		{"operator removes an unlock", operator, second, forget, locked("rover-2")},
+		{"who may approve a robot unlocks it", one, first, unlock, locked("rover-1")},
+		{"who may unlock a robot approves it", unlocker, first, approve, forbidden(identity, "rover-1")},
+		{"who may unlock one robot unlocks it", unlocker, first, unlock, ""},
+		{"who may unlock one robot unlocks another", unlocker, second, unlockNext, locked("rover-2")},
+		{"admin unlocks a robot", admin, first, unlock, ""},
+		{"admin unlocks the next maintenance", admin, second, unlockNext, ""},
 		{"operator approves a key", operator, first, approve, forbidden(identity, "rover-1")},
 		{"operator revokes a robot", operator, first, revoke, forbidden(identity, "rover-1")},
 		{"operator takes a revocation back", operator, second, readmit, forbidden(identity, "rover-2")},

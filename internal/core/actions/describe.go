@@ -88,6 +88,7 @@ var meanings = []struct{ change, meaning string }{
 	{"identity=revoked", "revoke"},
 	{"identity=approved", "approve"},
 	{"approved", "approve"},
+	{"unlockMaintenance", "unlock"},
 	{"requeue", "requeue"},
 	{"retry", "retry"},
 	{"cancel=true", "cancel"},

@@ -26,6 +26,7 @@ func TestDescribe_NamesWhatAnUpdateAsksFor(t *testing.T) {
 		{"drain", fields{"spec": fields{}}, fields{"spec": fields{"drain": true}}, "drain"},
 		{"uncordon", fields{"spec": fields{"drain": true, "unschedulable": true}}, fields{"spec": fields{}}, "uncordon"},
 		{"approve", fields{"spec": fields{}}, fields{"spec": fields{"identity": fields{"approvedKey": "x"}}}, "approve"},
+		{"unlock", fields{"spec": fields{}}, fields{"spec": fields{"unlockMaintenance": "m1"}}, "unlock"},
 		{"revoke", fields{"spec": fields{"identity": fields{"approvedKey": "x"}}}, fields{"spec": fields{"identity": fields{"revoked": true}}}, "revoke"},
 		{"approval of a robot without a key", fields{"metadata": fields{}}, fields{"metadata": fields{"annotations": fields{"robot.k8s4r.io/approved": "true"}}}, "approve"},
 		{"priority", fields{"spec": fields{"priority": int64(1)}}, fields{"spec": fields{"priority": int64(80)}}, "change priority=80"},

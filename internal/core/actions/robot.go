@@ -30,3 +30,17 @@ func (a RobotAction) Apply(r *robotv1.Robot) (string, error) {
 	}
 	return a.done, nil
 }
+
+// UnlockMaintenance edits the robot's spec so that the robot ends its present maintenance, and returns a
+// message.
+func UnlockMaintenance(r *robotv1.Robot) (string, error) {
+	m := r.Status.Maintenance
+	switch {
+	case m == nil:
+		return "not in maintenance", nil
+	case r.Spec.UnlockMaintenance == m.ID:
+		return "unlock already requested", nil
+	}
+	r.Spec.UnlockMaintenance = m.ID
+	return "unlock requested; the maintenance by " + m.By + " ends when the robot receives that", nil
+}
