@@ -29,6 +29,8 @@ var badFields = []struct {
 	{fields: `config: {dockerConfig: {image: x}}`, want: `drivers exec and raw_exec need config.execConfig`},
 	{fields: `config: {execConfig: {command: x}, javaConfig: {jarPath: x}}`, want: `drivers exec and raw_exec need config.execConfig`},
 	{fields: `env: {"A=B": x}`, want: `names of environment variables consist of`},
+	{fields: `offlineSecrets: sealed`, want: `offlineSecrets: the task has no secretEnv`},
+	{fields: `secretEnv: {A: {secretName: a, key: a}}, offlineSecrets: plain`, want: `offlineSecrets`},
 	{fields: `resources: {memory: "1e19"}`, want: `memory 1e19 is more than 1Pi`},
 	{fields: `constraints: [{lTarget: a, ltarget: b, operand: "="}]`, want: `constraints[]: set lTarget (or ltarget, not both)`, isGroup: true},
 	{fields: `constraints: [{lTarget: a, rTarget: a, rtarget: b, operand: "="}]`, want: `constraints[]: set rTarget or rtarget, not both`, isGroup: true},

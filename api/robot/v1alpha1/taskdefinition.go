@@ -17,6 +17,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(self.driver in ['exec', 'raw_exec']) || (has(self.config.execConfig) && !has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="drivers exec and raw_exec need config.execConfig with a command, and no other config"
 // +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || (has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="driver docker needs config.dockerConfig with an image, and no javaConfig"
 // +kubebuilder:validation:XValidation:rule="self.driver != 'java' || (has(self.config.javaConfig) && !has(self.config.execConfig) && !has(self.config.dockerConfig))",message="driver java needs config.javaConfig with a jarPath, and no other config"
+// +kubebuilder:validation:XValidation:rule="!has(self.offlineSecrets) || (has(self.secretEnv) && size(self.secretEnv) > 0)",message="offlineSecrets: the task has no secretEnv; set it, or omit offlineSecrets"
 type TaskDefinition struct {
 	// Name of the task, unique within its group. It becomes a part of the name of the Task
 	// object.
@@ -49,6 +50,14 @@ type TaskDefinition struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
+
+	// OfflineSecrets lets the robot restart the task without contact after its agent or the robot
+	// itself was restarted: if sealed, the robot keeps the values of secretEnv until the attempt
+	// ends, encrypted with a key of its own. If empty, they are in the memory of the agent alone, and
+	// such a task waits for contact.
+	// +optional
+	// +kubebuilder:validation:Enum=sealed
+	OfflineSecrets string `json:"offlineSecrets,omitempty"`
 
 	// User is the user that runs the task: an account of the robot, or for a container a user of
 	// its image. Needs a privilege, except for a user of an image other than root. If empty, the

@@ -267,6 +267,10 @@ const (
 	OnRebootReport  = "report"
 )
 
+// OfflineSecretsSealed is the value of offlineSecrets with which a robot keeps the values of secretEnv
+// encrypted.
+const OfflineSecretsSealed = "sealed"
+
 // The growth of a reschedulePolicy's delay. Exponential is the default.
 const (
 	DelayConstant    = "constant"

@@ -48,6 +48,9 @@ type TaskSpec struct {
 	Env           map[string]string `json:"env,omitempty"`
 	// SecretEnv names the variables whose values are in Dispatch.Secrets.
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
+	// OfflineSecrets is OfflineSecretsSealed if the robot keeps the values of secretEnv for restarts
+	// without contact. If empty, it does not.
+	OfflineSecrets string `json:"offlineSecrets,omitempty"`
 	// Meta has the meta values of the job and the group, for templates.
 	Meta      map[string]string `json:"meta,omitempty"`
 	Resources *Resources        `json:"resources,omitempty"`
