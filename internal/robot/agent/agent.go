@@ -33,6 +33,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/sealed"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
@@ -211,7 +212,7 @@ func (a *Agent) runnerConfig() runner.Config {
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
 		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
-		Local: a.local, OnLocalChange: func() { a.connection.RegisterAgain() },
+		Local: a.local, OnLocalChange: func() { a.connection.RegisterAgain() }, Sealed: sealed.Open(a.config.StateDir),
 		DeadlinesGoOn: a.carryOverDeadlines(), ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
 	}
 }

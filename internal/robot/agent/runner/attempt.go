@@ -263,6 +263,7 @@ func (r *Runner) finishAttempt(p *plan, attempt *attempt, s wire.Status) {
 		delete(r.live, s.TaskUID)
 	}
 	r.quotas.removeRun(attempt)
+	r.dropSealedSecrets(attempt)
 	if attempt.mayLeaveContainer {
 		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(attempt)) }()
 	}

@@ -141,6 +141,7 @@ func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
 	}
 	attempt := newAttempt(d)
 	r.live[d.Task.Metadata.UID] = attempt
+	r.sealSecrets(attempt)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
 		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: r.bootID,

@@ -69,3 +69,9 @@ type noReports struct{}
 func (noReports) Put(wire.Status)              {}
 func (noReports) Acknowledge(wire.TaskAck)     {}
 func (noReports) IsPending(string, int32) bool { return false }
+
+// noProblems is a log that drops all problems.
+type noProblems struct{}
+
+func (noProblems) Warn(string, error)        {}
+func (noProblems) WarnDropped(string, error) {}

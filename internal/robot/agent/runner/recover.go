@@ -55,6 +55,7 @@ func (r *Runner) Recover() error {
 		return err
 	}
 	r.writeRunHistories(p.histories)
+	r.sweepSealedSecrets()
 	for _, s := range p.reports {
 		r.reports.Put(s)
 	}
@@ -176,6 +177,7 @@ func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
 	attempt.array = newArrayRange(attempt.task.Spec.Array)
 	attempt.mayLeaveContainer = attempt.task.Spec.Driver == driverDocker
 	attempt.restarts, attempt.attributes = r.restoreRestarts(e, attempt.task.Spec), e.Attributes
+	r.unsealSecrets(attempt)
 	attempt.restoreNoRun(e.NoRunReason)
 	if r.local.Read().FindStopped(e.UID) != nil { // the agent was killed before it had stopped it
 		attempt.stopReason = cmp.Or(attempt.stopReason, wire.ReasonStoppedAtRobot)

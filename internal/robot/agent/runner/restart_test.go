@@ -16,6 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
+	"k8s4r.io/k8s4r/internal/robot/agent/sealed"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/proc"
 	"k8s4r.io/k8s4r/internal/robot/shim"
@@ -122,7 +123,7 @@ func (x *restartTest) startAgent() {
 	x.Runner = New(Config{
 		Local: local, OnLocalChange: func() { x.localChanges++ },
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
-		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Log: slog.New(slog.DiscardHandler),
+		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Sealed: sealed.Open(x.dir), Problems: noProblems{}, Log: slog.New(slog.DiscardHandler),
 		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {
 			x.leftovers = all
 			return 0, nil

@@ -42,6 +42,8 @@ type Config struct {
 	Reports  reportQueue
 	Journals journalPublisher
 	Problems problemLog
+	// Sealed keeps the secrets of tasks with offlineSecrets. If nil, they are kept in memory only.
+	Sealed secretStore
 	// QuotaInterval is the shortest pause between two scans of disks. If zero, 10 s.
 	QuotaInterval time.Duration
 	// KillLeftovers ends the processes that killed shims have left. If nil,
@@ -104,6 +106,14 @@ type deadlineKeeper interface {
 	IsPastDeadline(stopAfter time.Duration) bool
 }
 
+// secretStore keeps the secrets of attempts for the next agent (sealed.Store).
+type secretStore interface {
+	Put(uid string, attempt int32, values wire.Secrets) error
+	Get(uid string, attempt int32) (wire.Secrets, error) // nil: there are none
+	Remove(uid string, attempt int32) error
+	Sweep(keep func(uid string, attempt int32) bool) error
+}
+
 // logShipper sends what attempts write to the server (logship.Shipper).
 type logShipper interface {
 	AddLog(a logship.Attempt, dir string)
@@ -147,6 +157,7 @@ type Runner struct {
 	reports       reportQueue
 	journals      journalPublisher
 	problems      problemLog
+	sealed        secretStore
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
 	sinceBoot     func() time.Duration
@@ -255,6 +266,9 @@ func New(c Config) *Runner {
 	if c.OnLocalChange == nil {
 		c.OnLocalChange = func() {}
 	}
+	if c.Sealed == nil {
+		c.Sealed = noSecretStore{}
+	}
 	if c.Jitter == nil {
 		c.Jitter = randomDuration
 	}
@@ -266,7 +280,7 @@ func New(c Config) *Runner {
 	}
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
-		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems,
+		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems, sealed: c.Sealed,
 		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot,
 		bootID: cmp.Or(c.BootID, proc.BootID()), log: c.Log,
 		local: c.Local, onLocalChange: c.OnLocalChange, newID: rand.Text,

@@ -64,6 +64,7 @@ func (r *Runner) takeSecrets(p *plan, attempt *attempt, values wire.Secrets) {
 		return
 	}
 	attempt.secrets, attempt.restarts.secrets = values, lostSecrets{}
+	r.sealSecrets(attempt)
 	switch {
 	case attempt.restarts.isWaiting():
 		r.reportWait(p, attempt)
