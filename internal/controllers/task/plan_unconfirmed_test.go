@@ -1,10 +1,12 @@
 package task
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
@@ -93,6 +95,7 @@ func TestPlan_RecordsUnconfirmedStops(t *testing.T) {
 		{"the attempt has left the history", newInput(canceled, attemptsOn("r1"), unconfirmed("r9", 9), ended(1)), nil},
 		{"the task was requeued", newInput(lifecycle.TaskPending, attemptsOn("r1"), unconfirmed("r1", 1), withOpenAttempts()),
 			&v1alpha1.UnconfirmedStop{Robot: "r1", Attempt: 1, Since: metav1.NewMicroTime(noon.Add(-time.Hour))}},
+		{"the end is reported, and the lost attempt may be restored", newInput(lifecycle.TaskPending, attemptsOn("r1", "r2"), hasLostAttempt, ended(2), unconfirmed("r2", 2), withOpenAttempts()), nil},
 		{"a legacy agent is asked about the last attempt", newInput(canceled, attemptsOn("r1"), unconfirmed("r1", 1), withOpenAttempts(hasLegacyAgent)),
 			&v1alpha1.UnconfirmedStop{Robot: "r1", Attempt: 1, Since: metav1.NewMicroTime(noon.Add(-time.Hour))}},
 		{"a legacy agent cannot be asked about it after a requeue", newInput(lifecycle.TaskPending, attemptsOn("r1"), unconfirmed("r1", 1), withOpenAttempts(hasLegacyAgent)), nil},
@@ -112,6 +115,27 @@ func TestPlan_RecordsUnconfirmedStops(t *testing.T) {
 				t.Errorf("unconfirmed stop %+v, want %+v", *got, *c.want)
 			}
 		})
+	}
+}
+
+// A task that has ended is read again while an attempt of it may be running, and a change of the robot
+// of such an attempt concerns it.
+func TestObserveTask_ReadsEndedTaskWithOpenAttempt(t *testing.T) {
+	task := newInput(lifecycle.TaskCanceled, attemptsOn("r1")).Task
+	robot := robotIn(lifecycle.RobotOffline)
+	robot.Name, robot.Namespace = "r1", "ns"
+	w, err := newController(t, task, robot).observeTask(t.Context(), client.ObjectKeyFromObject(task))
+	if err != nil || w == nil || len(w.OpenAttempts) != 1 || w.OpenAttempts[0].Robot == nil {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	if next := Plan(noon, *w).Status; next == nil || next.UnconfirmedStop == nil || next.UnconfirmedStop.Robot != "r1" {
+		t.Errorf("status %+v", next)
+	} else if task.Status = *next; !slices.Equal(robotsOfTask(task), []string{"r1"}) {
+		t.Errorf("the index has robots %s", robotsOfTask(task))
+	}
+	task.Status.UnconfirmedStop, task.Status.Attempts[0].FinishedAt = nil, &metav1.MicroTime{Time: noon}
+	if w, err = newController(t, task, robot).observeTask(t.Context(), client.ObjectKeyFromObject(task)); w != nil || err != nil {
+		t.Errorf("a task with nothing open: %+v, %v", w, err)
 	}
 }
 
