@@ -65,9 +65,9 @@ func TestSecret_ReachesOnlyItsTask(t *testing.T) {
 	s.nowhereInFiles(password, "logs", "robots")
 }
 
-// TestSecret_WaitsForContactAfterARestartOfTheAgent restarts an agent without contact, and then kills the
-// process of a task with a Secret.
-func TestSecret_WaitsForContactAfterARestartOfTheAgent(t *testing.T) {
+// TestSecret_AfterARestartOfTheAgent restarts an agent without contact, and then kills the processes of two
+// tasks with a Secret. One waits for contact. The robot keeps the Secret of the other one.
+func TestSecret_AfterARestartOfTheAgent(t *testing.T) {
 	t.Parallel()
 	const password = "hunter2-never-written"
 	s := start(t, "--robots", "0", "--without", "node,console")
@@ -79,27 +79,38 @@ func TestSecret_WaitsForContactAfterARestartOfTheAgent(t *testing.T) {
 	args := []string{"--mqtt-url", "mqtts://" + way.Addr(), "--heartbeat", "1s"}
 	r1 := agent(t, s, "r1", args...)
 	s.awaitRobot("r1", "Online", 20*time.Second)
-	starts, seen := s.file("starts"), s.file("seen")
-	job := restarted("needy", v1alpha1.RestartPolicy{Attempts: 9, Mode: v1alpha1.RestartDelay}, starts, fmt.Sprintf(`echo "$PASSWORD" >> %s; exec sleep 600`, seen))
-	job.Spec.TaskGroups[0].Tasks[0].SecretEnv = map[string]v1alpha1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
-	s.create(job)
-	s.killRun(starts, 1)
-	s.awaitRuns(starts, 2)
+	waits, sealed, seen := s.file("waits"), s.file("sealed"), s.file("seen")
+	for name, starts := range map[string]string{"waits": waits, "sealed": sealed} {
+		job := restarted(name, v1alpha1.RestartPolicy{Attempts: 9, Mode: v1alpha1.RestartDelay}, starts, fmt.Sprintf(`echo "$PASSWORD" >> %s; exec sleep 600`, seen))
+		task := &job.Spec.TaskGroups[0].Tasks[0]
+		task.SecretEnv = map[string]v1alpha1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
+		if name == "sealed" {
+			task.OfflineSecrets = v1alpha1.OfflineSecretsSealed
+		}
+		s.create(job)
+		s.killRun(starts, 1)
+		s.awaitRuns(starts, 2)
+	}
 	way.RefuseConnections()
 	r1.Kill()
 	r1 = agent(t, s, "r1", args...)
 	r1.awaitSays(t, 20*time.Second, "no connection to the MQTT broker")
-	s.killRun(starts, 2)
+	s.killRun(waits, 2)
 	r1.awaitSays(t, 20*time.Second, "task will be restarted")
+	s.killRun(sealed, 2)
+	s.awaitRuns(sealed, 3) // it was killed later than the other one
+	s.awaitRuns(waits, 2)
 	s.nowhereInFiles(password, "agents")
 	way.RestoreNetwork()
-	s.awaitRuns(starts, 3)
+	s.awaitRuns(waits, 3)
 	testkit.Eventually(t, 20*time.Second, "each run has the password", func() bool {
-		return strings.Join(linesOf(seen), " ") == strings.Join([]string{password, password, password}, " ")
+		return slices.Equal(linesOf(seen), slices.Repeat([]string{password}, 6))
 	})
-	task := s.awaitTask("needy-main-0-work", "running", 20*time.Second)
-	if got := attemptsIn(starts); !slices.Equal(got, []string{"1", "1", "1"}) || task.Status.Attempt != 1 {
-		t.Errorf("it ran as attempts %s", got)
+	for name, starts := range map[string]string{"waits": waits, "sealed": sealed} {
+		task := s.awaitTask(name+"-main-0-work", "running", 20*time.Second)
+		if got := attemptsIn(starts); !slices.Equal(got, []string{"1", "1", "1"}) || task.Status.Attempt != 1 {
+			t.Errorf("%s ran as attempts %s", name, got)
+		}
 	}
 	s.nowhereInFiles(password, "agents")
 }
