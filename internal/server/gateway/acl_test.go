@@ -32,7 +32,7 @@ func TestGateway_EnforcesTheTableOfPermissions(t *testing.T) {
 
 // countAllDropped returns how many messages were dropped because of their sender or topic.
 func (s *system) countAllDropped() (n float64) {
-	for _, kind := range []string{"topic", "register", "heartbeat", "presence", "status", "logs"} {
+	for _, kind := range []string{"topic", "register", "heartbeat", "presence", "status", "logs", "runs"} {
 		for _, reason := range []dropReason{dropImpersonation, dropMalformed} {
 			n += s.countDropped(wire.Kind(kind), reason)
 		}

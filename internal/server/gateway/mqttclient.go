@@ -61,6 +61,7 @@ type mqttClient struct {
 	publishTimeout time.Duration // how long a publication waits for the broker's acknowledgement
 
 	outageLogged atomic.Bool                // the current outage has been logged
+	receivesRuns atomic.Bool                // the broker has accepted the subscription to runs
 	queues       [senderCount]chan *message // pointers: an empty queue of messages takes 0.3 MB
 
 	mu            sync.Mutex
@@ -189,7 +190,12 @@ func (c *mqttClient) subscribeAll(ctx context.Context, m *autopaho.ConnectionMan
 		s.Subscriptions = append(s.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS, RetainHandling: 2})
 	}
 	for ctx.Err() == nil && c.isCurrent(connection) {
-		_, err := m.Subscribe(ctx, s)
+		suback, err := m.Subscribe(ctx, s)
+		c.receivesRuns.Store(err == nil)
+		if err != nil && isOnlyRefusedRuns(s, suback) {
+			c.log.Info("the broker does not permit the topic of runs, so robots keep their records; permit it as docs/how-to/connect-a-broker.md shows", "topic", runsFilter)
+			err = nil
+		}
 		if err == nil {
 			c.log.Info("connected to the MQTT broker", "broker", c.url.Redacted())
 			c.onSubscribed(connection, backlog)
@@ -204,6 +210,24 @@ func (c *mqttClient) subscribeAll(ctx context.Context, m *autopaho.ConnectionMan
 		case <-time.After(reconnectPause):
 		}
 	}
+}
+
+// runsFilter is the filter of the records of runs. The permissions that an earlier version wrote for an
+// external broker lack it.
+var runsFilter = wire.TaskTopic("+", "+", wire.KindRuns)
+
+// isOnlyRefusedRuns reports whether the broker has accepted all subscriptions but that to runs.
+func isOnlyRefusedRuns(s *paho.Subscribe, answer *paho.Suback) bool {
+	if answer == nil || len(answer.Reasons) != len(s.Subscriptions) {
+		return false
+	}
+	const firstError = 0x80
+	for i, reason := range answer.Reasons {
+		if reason >= firstError && s.Subscriptions[i].Topic != runsFilter {
+			return false
+		}
+	}
+	return true
 }
 
 // nextConnection records that a connection has begun or ended, and returns the number of

@@ -61,7 +61,7 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 }
 
 func (g *Gateway) sendResponse(id string, a *wire.Response) {
-	a.StoresRuns = a.Success && g.logs.canStore()
+	a.StoresRuns = a.Success && g.logs.canStore() && g.mqtt.receivesRuns.Load()
 	if g.sendMessage(id, wire.KindResponse, a) {
 		g.robots.updateState(id, true, func(w *robotState) { w.awaitsResponse, w.sentUnlock = false, a.UnlockMaintenance })
 		if a.Success {

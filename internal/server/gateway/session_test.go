@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eclipse/paho.golang/paho"
 	mqtt "github.com/eclipse/paho.mqtt.golang"
 	"github.com/go-logr/logr"
 
@@ -361,4 +362,25 @@ func startMosquitto(t *testing.T) string {
 		return err == nil
 	})
 	return "mqtt://" + address
+}
+
+// The permissions of an external broker may be those that an earlier version wrote.
+func TestIsOnlyRefusedRuns(t *testing.T) {
+	s := &paho.Subscribe{}
+	var granted []byte
+	for _, filter := range wire.ServerSubscriptions() {
+		s.Subscriptions, granted = append(s.Subscriptions, paho.SubscribeOptions{Topic: filter}), append(granted, wire.QoS)
+	}
+	const notAuthorized = 0x87
+	for i, refused := range s.Subscriptions {
+		reasons := slices.Clone(granted)
+		reasons[i] = notAuthorized
+		want := refused.Topic == "k8s4r/robots/+/tasks/+/runs"
+		if got := isOnlyRefusedRuns(s, &paho.Suback{Reasons: reasons}); got != want {
+			t.Errorf("%s is refused: %t, want %t", refused.Topic, got, want)
+		}
+	}
+	if isOnlyRefusedRuns(s, nil) || isOnlyRefusedRuns(s, &paho.Suback{Reasons: granted[:1]}) {
+		t.Error("a subscription without an answer counts as granted")
+	}
 }
