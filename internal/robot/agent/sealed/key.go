@@ -27,7 +27,7 @@ type keyKeeper interface {
 }
 
 // robotKey is a key of the TPM, or a file if the robot has no TPM that the agent's user may open. A TPM that
-// fails is an error: the key must not be less protected than the user expects.
+// fails, or is missing although it has a key, is an error: the key must not be less protected than before.
 type robotKey struct {
 	dir     string
 	connect func() (transport.TPMCloser, error)
@@ -37,6 +37,10 @@ func (k robotKey) open() (cipher.AEAD, error)         { return k.choose().open()
 func (k robotKey) openOrCreate() (cipher.AEAD, error) { return k.choose().openOrCreate() }
 
 func (k robotKey) choose() keyKeeper {
+	ofTPM := tpmKey{filepath.Join(k.dir, "key.tpm"), k.connect}
+	if _, err := os.Stat(ofTPM.path); !errors.Is(err, fs.ErrNotExist) {
+		return ofTPM
+	}
 	t, err := k.connect()
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fileKey{filepath.Join(k.dir, "key")}
@@ -44,7 +48,7 @@ func (k robotKey) choose() keyKeeper {
 	if err == nil {
 		_ = t.Close()
 	}
-	return tpmKey{filepath.Join(k.dir, "key.tpm"), k.connect}
+	return ofTPM
 }
 
 // fileKey is a key in a file that the agent's user alone can read.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -40,7 +41,7 @@ func (k tpmKey) open() (cipher.AEAD, error) {
 	}
 	var blob tpmBlob
 	if err := json.Unmarshal(text, &blob); err != nil {
-		return nil, fmt.Errorf("%s: %w", k.path, err)
+		return nil, fmt.Errorf("%w: %s: %w", errUnusableKey, k.path, err)
 	}
 	var key []byte
 	err = k.withStorageKey(func(t transport.TPM, parent tpm2.CreatePrimaryResponse) (err error) {
@@ -53,15 +54,20 @@ func (k tpmKey) open() (cipher.AEAD, error) {
 	return newCipher(key)
 }
 
-// openOrCreate replaces a key that the TPM does not decrypt: it was cleared, or the disk is of another robot.
+// errUnusableKey reports a key that can never be decrypted.
+var errUnusableKey = errors.New("the key cannot be used")
+
+// openOrCreate replaces a key that the TPM refuses to decrypt: it was cleared, or the disk is of another robot.
+// After any other failure the key stays, because all that it has sealed would be lost.
 func (k tpmKey) openOrCreate() (cipher.AEAD, error) {
-	if c, err := k.open(); err == nil {
-		return c, nil
+	c, err := k.open()
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errUnusableKey) {
+		return c, err
 	}
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	var blob tpmBlob
-	err := k.withStorageKey(func(t transport.TPM, parent tpm2.CreatePrimaryResponse) (err error) {
+	err = k.withStorageKey(func(t transport.TPM, parent tpm2.CreatePrimaryResponse) (err error) {
 		blob, err = seal(t, parent, key)
 		return err
 	})
@@ -123,7 +129,7 @@ func unseal(t transport.TPM, parent tpm2.CreatePrimaryResponse, blob tpmBlob) ([
 		ParentHandle: tpm2.AuthHandle{Handle: parent.ObjectHandle, Name: parent.Name, Auth: tpm2.PasswordAuth(nil)}, InPrivate: *private, InPublic: *public,
 	}.Execute(t)
 	if err != nil {
-		return nil, err
+		return nil, markRefusal(err)
 	}
 	auth, err := encryptedSession(parent, tpm2.AESEncryption(128, tpm2.EncryptOut))
 	if err != nil {
@@ -134,6 +140,15 @@ func unseal(t transport.TPM, parent tpm2.CreatePrimaryResponse, blob tpmBlob) ([
 		return nil, err
 	}
 	return data.OutData.Buffer, nil
+}
+
+// markRefusal makes an answer of the TPM that it will repeat an errUnusableKey. Others are warnings: it is busy,
+// or has no memory left.
+func markRefusal(err error) error {
+	if answer := tpm2.TPMRC(0); errors.As(err, &answer) && !answer.IsWarning() {
+		return fmt.Errorf("%w: %w", errUnusableKey, err)
+	}
+	return err
 }
 
 // encryptedSession returns a session that encrypts the key on the wires between processor and TPM.

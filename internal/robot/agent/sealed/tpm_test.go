@@ -125,3 +125,20 @@ func TestTPM_ThatIsForbiddenIsLikeNone(t *testing.T) {
 		t.Errorf("the key has %d bytes, %v", len(b), err)
 	}
 }
+
+// A TPM that is missing or busy for a moment, such as early after the boot, loses nothing.
+func TestTPM_ThatIsMissingForAMomentKeepsItsKey(t *testing.T) {
+	for name, missing := range map[string]error{"no device": fs.ErrNotExist, "not permitted": fs.ErrPermission, "busy": errors.New("busy")} {
+		t.Run(name, func(t *testing.T) {
+			state, tpm := t.TempDir(), startTPM(t)
+			must(t, storeWith(state, tpm).Put("t1", 1, values))
+			err := storeWith(state, func() (transport.TPMCloser, error) { return nil, missing }).Put("t2", 1, values)
+			if !errors.Is(err, missing) {
+				t.Errorf("%v, want that the secrets are not sealed", err)
+			}
+			if got, err := storeWith(state, tpm).Get("t1", 1); err != nil || got["PASSWORD"] != password {
+				t.Errorf("later it reads %d values, %v", len(got), err)
+			}
+		})
+	}
+}
