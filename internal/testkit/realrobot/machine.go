@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
 // Machine is a robot whose power can be cut: its agent, its shims and all tasks end at once. Each boot has a pid
-// namespace, which the kernel kills with its first process, and a boot id.
+// namespace, which the kernel kills with its first process, a boot id, and clocks that start again.
 type Machine struct {
 	*Robot
 	bootDir string
@@ -31,7 +32,10 @@ const bootScript = `mount --bind "$0" /proc/sys/kernel/random/boot_id && "$@" & 
 
 // bootCommand returns the command that runs another one as in a boot with the id in a file.
 func bootCommand(bootIDFile string) []string {
-	return []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--", "sh", "-c", bootScript, bootIDFile}
+	offset := strconv.FormatInt(-int64(shim.SinceBoot().Seconds()), 10)
+	return []string{
+		"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--time", "--boottime", offset, "--", "sh", "-c", bootScript, bootIDFile,
+	}
 }
 
 // RequirePower skips a test that has no right to cut the power of a machine.
@@ -43,7 +47,7 @@ func RequirePower(t testing.TB) {
 	}
 	command := append(bootCommand(file), "grep", "-q", "probe", "/proc/sys/kernel/random/boot_id")
 	if text, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-		t.Skipf("namespaces of processes and mounts need root: %v: %s", err, text)
+		t.Skipf("namespaces of processes, mounts and clocks need root: %v: %s", err, text)
 	}
 }
 
