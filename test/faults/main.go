@@ -57,7 +57,7 @@ var scenarios = []scenario{
 		return offlineRestarts(t, seed, restartFaults{robots: 4, cuts: 8, kills: 8})
 	}},
 	{"reboots", func(t testing.TB, seed uint64) figures {
-		return reboots(t, seed, rebootFaults{robots: 4, cuts: 4, boots: 6, fences: 3})
+		return reboots(t, seed, rebootFaults{robots: 4, cuts: 4, boots: 6, takeovers: 3, offsets: cutEverywhere})
 	}},
 }
 

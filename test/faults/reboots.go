@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -17,9 +18,11 @@ type rebootFaults struct {
 	robots int
 	cuts   int // how often each is disconnected, at most 4: the status of a task has 10 attempts
 	boots  int // of each during a cut, at least 1
-	// fences is the number of robots that boot without contact while another one takes over their task. Each
+	// takeovers is the number of robots that boot without contact while another one takes over their task. Each
 	// takes a minute.
-	fences int
+	takeovers int
+	// offsets is how many offsets of a journal are drawn at which it is truncated, or cutEverywhere.
+	offsets int
 }
 
 // reboots cuts the power of robots, and lets them boot without contact. What ran must run again at once, and
@@ -32,6 +35,8 @@ func reboots(t testing.TB, seed uint64, c rebootFaults) (f figures) {
 		robots = append(robots, newPoweredRobot(s, i, seed))
 	}
 	var wg sync.WaitGroup
+	var cuts figures
+	wg.Go(func() { cuts = rebootCuts(t, seed, c.offsets) })
 	for _, r := range robots {
 		wg.Go(func() {
 			r.runReboots(c)
@@ -47,9 +52,11 @@ func reboots(t testing.TB, seed uint64, c rebootFaults) (f figures) {
 		all, offline, lost = all+runs, offline+withoutContact, lost+r.lostBytes
 	}
 	f.Also = map[string]any{"runs": all, "runs_without_contact": offline, "journal_bytes_lost": lost}
-	if c.fences > 0 {
-		f.add(runFences(t, c.fences, f.Also))
+	if c.takeovers > 0 {
+		f.add(runFences(t, c.takeovers, f.Also))
 	}
+	maps.Copy(f.Also, cuts.Also)
+	f.add(cuts)
 	return f
 }
 

@@ -46,7 +46,7 @@ func TestOfflineRestarts_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 
 func TestReboots_StartAllAgainAndNothingTwice(t *testing.T) {
 	t.Parallel() // as above
-	requireNoLoss(t, "reboots", reboots(t, *seed, rebootFaults{robots: 1, cuts: 1, boots: 1}))
+	requireNoLoss(t, "reboots", reboots(t, *seed, rebootFaults{robots: 1, cuts: 1, boots: 1, offsets: 5}))
 }
 
 // requireNoLoss fails the test if a task was lost, ran twice or left a process. It logs the seed that
