@@ -126,6 +126,9 @@ func TestRuns_AreRefused(t *testing.T) {
 	if code, _ := b.readRuns(""); code != http.StatusConflict {
 		t.Errorf("a task that has not started: %d", code)
 	}
+	if answer := b.openLog("/v1/namespaces/secret/tasks/t1/runs"); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a user without tasks/log: %d", answer.StatusCode)
+	}
 	b.setState(lifecycle.TaskRunning, 1)
 	for query, want := range map[string]int{"attempt=2": http.StatusNotFound, "limit=0": http.StatusBadRequest, "follow": http.StatusBadRequest} {
 		if code, _ := b.readRuns(query); code != want {
