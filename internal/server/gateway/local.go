@@ -30,16 +30,18 @@ func setLocal(s *robotv1.RobotStatus, local *wire.LocalState) {
 }
 
 // awaitsAnswer reports whether the robot is due a response: to its registration, or because a user has
-// asked to end its maintenance since.
+// asked to end its maintenance since. The latter waits for a message of the robot: before, this server
+// may have no connection over which to send it.
 func (w *robotState) awaitsAnswer(r *robotv1.Robot) bool {
-	return w.awaitsResponse || w.unlockOf(r) != w.sentUnlock && w.unlockOf(r) != ""
+	id := unlockOf(r)
+	return w.awaitsResponse || id != "" && id != w.sentUnlock && !w.lastSeen.IsZero()
 }
 
-// unlockOf returns the ID of the maintenance that the robot has registered, if a user has asked to end it.
-// It is empty if none has.
-func (w *robotState) unlockOf(r *robotv1.Robot) string {
-	if w.local == nil || w.local.Maintenance == nil || w.local.Maintenance.ID != r.Spec.UnlockMaintenance {
-		return ""
+// unlockOf returns the ID of the robot's maintenance, if a user has asked to end it. It is empty if none
+// has. A robot does not register again with another server, so only its status has the ID.
+func unlockOf(r *robotv1.Robot) string {
+	if m := r.Status.Maintenance; m != nil && m.ID == r.Spec.UnlockMaintenance {
+		return m.ID
 	}
-	return r.Spec.UnlockMaintenance
+	return ""
 }

@@ -101,3 +101,28 @@ func TestPlanRobot_SendsUnlockOncePerConnection(t *testing.T) {
 		t.Errorf("a revoked robot is sent %+v", s.answer)
 	}
 }
+
+// A robot does not register again if only the server is another one: its next message is enough.
+func TestRecordHeartbeat_SendsUnlockAfterRestartOfServer(t *testing.T) {
+	before := newKnownRobot("Online")
+	registeredWith(t, before, robotv1.ProtocolV2, inMaintenance)
+	g := newSweepingGateway(t, before)
+	g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}, before)
+	before.Status = *nextRobotStatus(before.Status, g.stateOf("r1"))
+	for id, want := range map[string]int{"": 0, "earlier": 0, "m1": 1} {
+		r := before.DeepCopy()
+		r.Spec.UnlockMaintenance = id
+		g := newSweepingGateway(t, r)
+		if s := planRobot(clock, "r1", g.stateOf("r1"), r, period); s.answer != nil || g.robotQueue.Len() != 0 {
+			t.Errorf("unlock of %q: before a message of the robot it is sent %+v", id, s.answer)
+		}
+		g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}, r)
+		if n := g.robotQueue.Len(); n != want {
+			t.Errorf("unlock of %q: %d robots are queued", id, n)
+		}
+		s := planRobot(clock, "r1", g.stateOf("r1"), r, period)
+		if got := s.answer != nil && s.answer.UnlockMaintenance == id; got != (want == 1) {
+			t.Errorf("unlock of %q: it is sent %+v", id, s.answer)
+		}
+	}
+}

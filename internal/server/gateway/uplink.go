@@ -234,7 +234,7 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 	if w.awaitsAck() && !w.isCovered {
 		g.requestSliceWrite(id)
 	}
-	if s := planRobot(g.now(), id, w, r, g.statusPeriod(id)); s.status != nil || s.retryAfter > 0 {
+	if s := planRobot(g.now(), id, w, r, g.statusPeriod(id)); s.status != nil || s.retryAfter > 0 || s.answer != nil {
 		g.robotQueue.Add(id)
 	}
 }
