@@ -96,6 +96,11 @@ func (d *downlink) initMaps() {
 func (d *downlink) onTaskChanged(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.scheduleTaskLocked(uid)
+}
+
+// scheduleTaskLocked is onTaskChanged for callers that hold d.mu.
+func (d *downlink) scheduleTaskLocked(uid types.UID) {
 	t, old := d.objects.task(uid), d.items[uid]
 	if old != nil && old.deletedTask != nil {
 		return
@@ -181,6 +186,7 @@ func (d *downlink) onRobotRegistered(robotID string, tasks []*robotv1.Task, isLe
 			d.resendLocked(i, d.now())
 		}
 	}
+	d.scheduleStopsLocked(robotID)
 }
 
 // resendAll resends everything that is not answered, after the broker was unavailable.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
@@ -30,6 +31,26 @@ func (d *downlink) awaitsLegacyStop(t *robotv1.Task) bool {
 	}
 	isLast := func(a robotv1.TaskAttempt) bool { return a.Attempt == t.Status.Attempt }
 	return slices.ContainsFunc(canceledAttempts(t), isLast) && d.protocolOf(t.CurrentRobot()) == robotv1.ProtocolV1
+}
+
+// onProtocolKnown schedules what depends on the protocol of a robot that has not registered with this
+// server.
+func (d *downlink) onProtocolKnown(robotID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.scheduleStopsLocked(robotID)
+}
+
+// scheduleStopsLocked schedules the stops of the ended tasks of a legacy agent, from the start. A Task
+// that was delivered before its Robot has none yet: the protocol was not known.
+func (d *downlink) scheduleStopsLocked(robotID string) {
+	for _, a := range d.objects.canceledOn(robotID) {
+		uid := types.UID(a.UID)
+		d.scheduleTaskLocked(uid)
+		if i := d.items[uid]; i != nil && d.awaitsLegacyStop(d.objects.task(uid)) {
+			d.resendLocked(i, d.now())
+		}
+	}
 }
 
 // sendLegacyStop sends the delete of such a task to a connected robot. Its end is recorded when the robot

@@ -104,3 +104,49 @@ func TestDownlink_StopsEndedTaskOfLegacyAgent(t *testing.T) {
 		}
 	})
 }
+
+// When a server starts, the Tasks may arrive before the Robots.
+func TestGateway_StopsEndedTaskOfLegacyAgentAfterRestart(t *testing.T) {
+	legacy := func(s *robotv1.RobotStatus) { s.Agent.Protocol = robotv1.ProtocolV1 }
+	unknown := func(s *robotv1.RobotStatus) { s.Agent = nil }
+	for _, row := range []struct {
+		name  string
+		robot *robotv1.Robot
+		then  func(g *Gateway, r *robotv1.Robot)
+		items int
+	}{
+		{name: "its Robot arrives after the Task", robot: newKnownRobot("Online", legacy), items: 1},
+		{name: "its protocol is not known", robot: newKnownRobot("Online", unknown)},
+		{"it registers", newKnownRobot("Online", unknown), func(g *Gateway, _ *robotv1.Robot) {
+			_ = g.registerRobot("r1", robotv1.ProtocolV1, wire.Register{RobotID: "r1"})
+		}, 1},
+		{"it sends a heartbeat", newKnownRobot("Online", unknown), func(g *Gateway, r *robotv1.Robot) {
+			g.recordHeartbeat("r1", robotv1.ProtocolV1, wire.Heartbeat{RobotID: "r1"}, r)
+		}, 1},
+		{name: "a current agent is stopped by its list", robot: newKnownRobot("Online")},
+	} {
+		g := newSweepingGateway(t, robotAged(namespace, "r2", 0))
+		task := atVersion(taskIn(lifecycle.TaskCanceled, 1, unconfirmed), 7)
+		g.handleTaskUpdate(task)
+		row.robot.ResourceVersion = "8"
+		g.handleRobotUpdate(row.robot)
+		if row.then != nil {
+			row.then(g, row.robot)
+		}
+		if i := g.downlink.items[task.UID]; len(g.downlink.items) != row.items || i != nil && (i.action != wire.ActionDelete || i.index < 0) {
+			t.Errorf("%s: %d items, %+v", row.name, len(g.downlink.items), i)
+		}
+	}
+}
+
+func TestDownlink_StopsEndedTaskAgainAfterRegistration(t *testing.T) {
+	l := newStopLink()
+	l.setConnected(metav1.ConditionTrue)
+	l.passTime(releaseAfter - time.Second)
+	sent := l.sent
+	l.onRobotRegistered("r1", l.objects.tasksOn("r1"), true)
+	l.passTime(releaseAfter - time.Second)
+	if l.sent == sent || len(l.reports) != 0 {
+		t.Errorf("sent %d times, %d times then, %d reports: its agent has another connection", sent, l.sent-sent, len(l.reports))
+	}
+}

@@ -226,7 +226,11 @@ func (g *Gateway) handleHeartbeat(m inbound) error {
 // recordHeartbeat remembers the heartbeat of a known robot. Most heartbeats are
 // acknowledged without a write; one write of a slice covers those of many robots for a while.
 func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
+	was := g.lastProtocol(id)
 	g.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(g.now(), protocol, h) })
+	if is := g.lastProtocol(id); is != was {
+		g.downlink.onProtocolKnown(id)
+	}
 	g.assignSlice(r)
 	g.ackHeartbeat(id, r)
 	g.recordUsages(id, h.Usage)
