@@ -44,6 +44,7 @@ type downlink struct {
 	upConnection  func() int64              // the current connection, with task lists published; zero: none
 	repeatPause   time.Duration             // before the first repeat
 	legacyGrace   time.Duration             // how long a Task is held for a legacy agent
+	lastSeen      func(string) time.Time    // when a robot's last message was received; zero: not by this server
 	isRestoring   func() bool               // after a restore, until the robots have reported
 	log           logr.Logger
 

@@ -220,6 +220,7 @@ func (g *Gateway) connectComponents(logStore logstore.Store) {
 		now: g.now, objects: g.objects, protocolOf: g.dispatchProtocol, dispatchEpoch: g.taskLists.dispatchEpoch, publish: g.publishDispatch,
 		runsArrays: g.runsArrays, releaseTask: g.finalizerQueue.Add, addReport: g.reports.addReport, onOverdue: g.recordOverdue, fetchSecrets: g.secretQueue.Add, log: g.log,
 		upConnection: g.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter, isRestoring: g.restoration.mustQuery,
+		lastSeen: func(id string) time.Time { return g.robots.contactOf(id).lastSeen },
 	}
 	g.downlink.initMaps()
 	g.attributes = &attributeWatcher{objects: g.objects, send: g.resendTask}

@@ -14,7 +14,8 @@ import (
 
 // A legacy agent stops nothing because of a list, and mostly does not report that it has stopped a task.
 // So a task that has ended while such a robot was out of contact is deleted there as soon as the robot is
-// connected. After the time that a deletion waits, the server records the end in place of the robot.
+// connected. After the time that a deletion waits, the robot's next message makes the server record the
+// end in its place.
 
 // wantedAction returns the action that a Task requests of its robot, with regard to the robot's protocol.
 func (d *downlink) wantedAction(t *robotv1.Task) string {
@@ -54,10 +55,10 @@ func (d *downlink) scheduleStopsLocked(robotID string) {
 }
 
 // sendLegacyStop sends the delete of such a task to a connected robot. Its end is recorded when the robot
-// has answered, or has had enough time.
+// has answered, or has had enough time and has sent any message since.
 func (d *downlink) sendLegacyStop(t *robotv1.Task, i item) {
 	switch {
-	case i.due.IsZero(), d.isConnected(i.robot) && i.tries > 0 && d.now().Sub(i.firstSent) >= d.legacyGrace:
+	case i.due.IsZero(), d.isConnected(i.robot) && d.hadTimeToStop(i):
 		d.addReport(report{robot: i.robot, uid: t.UID, attempt: t.Status.Attempt, legacy: true, Status: wire.Status{
 			State: wire.ReportFailed, ExitCode: exitCodeUnknown, Reason: wire.ReasonStopped, UpdatedAt: d.now(),
 		}})
@@ -66,6 +67,12 @@ func (d *downlink) sendLegacyStop(t *robotv1.Task, i item) {
 	default:
 		d.forgetTries(i)
 	}
+}
+
+// hadTimeToStop reports whether a robot that was sent a stop is still there after the time that it has to
+// stop. A robot that has left silently is connected for a while, but sends nothing.
+func (d *downlink) hadTimeToStop(i item) bool {
+	return i.tries > 0 && !d.lastSeen(i.robot).Before(i.firstSent.Add(d.legacyGrace))
 }
 
 // isConnected reports whether the server receives messages of a robot.

@@ -25,6 +25,7 @@ func newStopLink() *stopLink {
 	task := taskIn(lifecycle.TaskCanceled, 1, unconfirmed)
 	l := &stopLink{longLink: newLongLink(task), task: task, version: 10}
 	l.addReport = func(r report) bool { l.reports = append(l.reports, r); return true }
+	l.lastSeen = func(string) time.Time { return l.at }
 	return l
 }
 
@@ -69,6 +70,23 @@ func TestDownlink_StopsEndedTaskOfLegacyAgent(t *testing.T) {
 		l.passTime(time.Hour)
 		if l.sent == 0 || len(l.reports) != 0 {
 			t.Errorf("sent %d times, %d reports", l.sent, len(l.reports))
+		}
+	})
+	t.Run("it counts as stopped only if the agent sends messages", func(t *testing.T) {
+		l := newStopLink()
+		l.setConnected(metav1.ConditionTrue)
+		for _, silentSince := range []time.Time{{}, l.at.Add(-time.Hour), l.at.Add(releaseAfter - 1)} {
+			l.lastSeen = func(string) time.Time { return silentSince }
+			l.passTime(time.Hour)
+			if l.sent == 0 || len(l.reports) != 0 {
+				t.Errorf("silent since %s: sent %d times, %d reports", silentSince, l.sent, len(l.reports))
+			}
+		}
+		heard := l.at
+		l.lastSeen = func(string) time.Time { return heard }
+		l.passTime(maxRepeat)
+		if len(l.reports) == 0 {
+			t.Error("its end is not recorded after another message")
 		}
 	})
 	t.Run("its answer ends the wait", func(t *testing.T) {
