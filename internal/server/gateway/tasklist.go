@@ -364,7 +364,7 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, protocol, wire.TaskList{
+	payload := encodeFittingList(tasks, protocol, wire.TaskList{
 		Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID), JournalRequest: request,
 		ServerConnectionID: fmt.Sprintf("%s-%d", l.serverID, connection), SendsSecrets: true,
 	})
@@ -416,6 +416,27 @@ func refOf(t *robotv1.Task) wire.TaskReference {
 // journal and so registers, after which it gets a list anyway.
 func equalAttempts(a, b wire.TaskReference) bool {
 	return a.UID == b.UID && a.Attempt == b.Attempt && a.Query == b.Query && a.StartsNoIndex == b.StartsNoIndex && a.StartsNoRun == b.StartsNoRun
+}
+
+// encodeFittingList encodes the list with as many canceled attempts as fit into one message. Without the
+// others it stops the same tasks, and it names them once some of the first have been answered.
+func encodeFittingList(tasks []*robotv1.Task, protocol string, ours wire.TaskList) []byte {
+	payload := encodeList(tasks, protocol, ours)
+	if len(payload) <= wire.MaxPayload || len(ours.Canceled) == 0 {
+		return payload
+	}
+	over := ours.Canceled
+	ours.Canceled = nil
+	room := wire.MaxPayload - len(encodeList(tasks, protocol, ours)) - len(`,"canceled":[]`)
+	for n, ref := range over {
+		one, _ := json.Marshal(ref)
+		if room -= len(one) + len(","); room < 0 {
+			over = over[:n]
+			break
+		}
+	}
+	ours.Canceled = over
+	return encodeList(tasks, protocol, ours)
 }
 
 // encodeList encodes the list in the robot's protocol.

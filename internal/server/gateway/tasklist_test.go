@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -261,6 +262,47 @@ func TestTaskList_DoesNotSendTooLargeList(t *testing.T) {
 	l.sendList("r1")
 	if many != 5000 || len(*out) != 0 {
 		t.Errorf("%d lists were sent of %d tasks: part of a list would stop the rest", len(*out), many)
+	}
+}
+
+// The names of the tasks to run stop the others. Those to ask for their ends may wait.
+func TestTaskList_NamesAsManyCanceledAttemptsAsFit(t *testing.T) {
+	for _, active := range []int{1, 3000} {
+		l, v, out := newTestLists(robotv1.ProtocolV2)
+		l.onTooLarge = func(_ string, tasks int) { t.Errorf("a list of %d tasks is not sent", tasks) }
+		size, publish := 0, l.publish
+		l.publish = func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
+			size = len(payload)
+			return publish(connection, robotID, k, payload, retain)
+		}
+		for range active {
+			v.deliverTask(atVersion(taskIn(lifecycle.TaskRunning, 1), 7))
+		}
+		for range 5000 {
+			v.deliverTask(atVersion(taskIn(lifecycle.TaskCanceled, 1, unconfirmed), 7))
+		}
+		l.sendList("r1")
+		if len(*out) != 1 || len((*out)[0].Refs) != active {
+			t.Fatalf("%d lists of %d tasks", len(*out), active)
+		}
+		first := (*out)[0].Canceled
+		if size > wire.MaxPayload || size < wire.MaxPayload-100 || len(first) == 0 {
+			t.Errorf("the list has %d bytes and %d canceled attempts", size, len(first))
+		}
+		l.sendList("r1")
+		if len(*out) != 1 {
+			t.Error("an unchanged list is sent again")
+		}
+		for _, a := range first {
+			was := v.task(types.UID(a.UID))
+			is := atVersion(was, 8)
+			is.Status.Attempts[0].FinishedAt = &metav1.MicroTime{Time: clock}
+			v.deliverTask(is)
+		}
+		l.sendList("r1")
+		if next := (*out)[len(*out)-1].Canceled; len(*out) != 2 || next[0].UID <= first[len(first)-1].UID {
+			t.Errorf("after the answers there are %d lists", len(*out))
+		}
 	}
 }
 
