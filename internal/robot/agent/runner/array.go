@@ -251,11 +251,19 @@ func randomDuration(most time.Duration) time.Duration {
 // pauseRange has a range start no more indexes, if the attempt in the list runs one here.
 func (r *Runner) pauseRange(ref wire.TaskReference) {
 	attempt := r.live[ref.UID]
-	if attempt == nil || attempt.number != max(ref.Attempt, 1) || attempt.array == nil || attempt.array.isPaused {
+	if attempt == nil || attempt.number != max(ref.Attempt, 1) || attempt.array == nil {
 		return
 	}
 	if attempt.shim == nil {
 		attempt.stopReason = cmp.Or(attempt.stopReason, wire.ReasonPaused)
+		return
+	}
+	r.pauseShim(attempt)
+}
+
+// pauseShim has the shim of a range start no more indexes.
+func (r *Runner) pauseShim(attempt *attempt) {
+	if attempt.array.isPaused {
 		return
 	}
 	if err := r.shims.Pause(attempt.shim); err != nil {

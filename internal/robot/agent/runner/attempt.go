@@ -16,8 +16,12 @@ import (
 
 // startRun starts the shim of a run that the journal has.
 func (r *Runner) startRun(p *plan, attempt *attempt) {
-	if attempt.stopReason != "" {
-		r.finishAttempt(p, attempt, stoppedStatus(attempt.stopReason))
+	reason := attempt.stopReason
+	if reason == "" && r.isInMaintenance() { // which began after the attempt was accepted
+		reason = wire.ReasonMaintenance
+	}
+	if reason != "" {
+		r.finishAttempt(p, attempt, stoppedStatus(reason))
 		return
 	}
 	if attempt.restarts != nil {

@@ -151,7 +151,7 @@ func (r *Runner) checkRestart(attempt *attempt) error {
 	return nil
 }
 
-// beginMaintenance lets nothing start any more. What runs goes on.
+// beginMaintenance lets nothing start any more. What runs goes on; of a range only the index that runs.
 func (r *Runner) beginMaintenance(p *plan, q LocalRequest) (string, error) {
 	next := *r.local.Read()
 	if m := next.Maintenance; m != nil {
@@ -161,8 +161,23 @@ func (r *Runner) beginMaintenance(p *plan, q LocalRequest) (string, error) {
 	if err := r.writeLocal(next); err != nil {
 		return "", err
 	}
+	r.withholdProcesses()
 	r.reportWaits(p)
 	return "maintenance is on: nothing starts on this robot, and what runs goes on", nil
+}
+
+// withholdProcesses lets the shims of live attempts start no process any more: those that still set up their
+// task are stopped, and those of ranges start no further index. Other attempts wait for their next run.
+func (r *Runner) withholdProcesses() {
+	for _, attempt := range r.live {
+		switch {
+		case attempt.shim == nil:
+		case attempt.startedAt.IsZero():
+			r.stopShim(attempt, wire.ReasonMaintenance, killTimeout(attempt.task.Spec))
+		case attempt.array != nil:
+			r.pauseShim(attempt)
+		}
+	}
 }
 
 func (r *Runner) endMaintenance(p *plan, _ LocalRequest) (string, error) {
@@ -217,7 +232,7 @@ func (r *Runner) localRejection(uid string) (reason, message string) {
 		return wire.ReasonStoppedAtRobot, describeStopped(stopped)
 	}
 	if m := now.Maintenance; m != nil {
-		return wire.ReasonMaintenance, "The robot is in maintenance, " + describeMaintenance(m)
+		return wire.ReasonMaintenance, stopMessages[wire.ReasonMaintenance] + ", " + describeMaintenance(m)
 	}
 	return "", ""
 }
@@ -229,12 +244,17 @@ func describeStopped(t *wire.StoppedTask) string {
 // describeMaintenance returns by whom and why, for people.
 func describeMaintenance(m *wire.Maintenance) string { return "by " + m.By + ": " + m.Reason }
 
-// namePerson adds the person who has stopped or restarted a task at the robot to a report.
+// namePerson adds the person to a report who has stopped or restarted a task at the robot, or begun its
+// maintenance.
 func (r *Runner) namePerson(attempt *attempt, s wire.Status) wire.Status {
 	switch s.Reason {
 	case wire.ReasonStoppedAtRobot:
 		if stopped := r.local.Read().FindStopped(attempt.task.Metadata.UID); stopped != nil {
 			s.Message = describeStopped(stopped)
+		}
+	case wire.ReasonMaintenance:
+		if m := r.local.Read().Maintenance; m != nil {
+			s.Message = stopMessages[s.Reason] + ", " + describeMaintenance(m)
 		}
 	case wire.ReasonRestartedAtRobot:
 		if attempt.restartedBy != "" {

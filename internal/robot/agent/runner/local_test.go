@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,78 @@ func TestMaintenance_LetsGoOnWhatRuns(t *testing.T) {
 	x.mustOperate(LocalStop) // is possible
 	x.requireEnd(wire.ReasonStoppedAtRobot, 1)
 }
+
+// The dispatch and the request arrive together, so the run is planned before the maintenance begins.
+func TestMaintenance_LetsNoRunStartThatWasPlanned(t *testing.T) {
+	for name, change := range map[string]func(*wire.Task){"of a task": restarting(2, time.Second), "of a range": ofRange} {
+		t.Run(name, func(t *testing.T) {
+			x := newRestartTest(t, change)
+			reply := make(chan localReply, 1)
+			x.round(
+				wire.Dispatch{Action: wire.ActionCreate, Task: x.task, Attempt: 1, Epoch: 1},
+				LocalRequest{Action: LocalMaintenanceOn, By: person, Reason: "a broken arm", reply: reply},
+			)
+			must(t, (<-reply).err)
+			x.requireStarts("in maintenance", 0)
+			requirePerson(t, x.requireEnd(wire.ReasonMaintenance, 0))
+		})
+	}
+}
+
+func TestMaintenance_StopsSetUpUntilItEnds(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1) // its shim downloads the artifacts
+	x.mustOperate(LocalMaintenanceOn)
+	x.requireStops(wire.ReasonMaintenance)
+	x.end(shim.Exit{Code: -1, StopReason: wire.ReasonMaintenance})
+	x.pass(time.Hour)
+	x.requireStarts("in maintenance", 1)
+	x.mustOperate(LocalMaintenanceOff)
+	x.requireStarts("after the maintenance", 2)
+	if n := x.live["t1"].restarts.count.Restarts; n != 0 {
+		t.Errorf("the policy counts %d restarts", n)
+	}
+}
+
+func TestMaintenance_LetsNoFurtherIndexStart(t *testing.T) {
+	t.Run("of a range that runs", func(t *testing.T) {
+		x := newRestartTest(t, ofRange)
+		x.dispatch(1)
+		x.begin()
+		x.mustOperate(LocalMaintenanceOn)
+		if x.requireStops(); x.shims.pauses != 1 {
+			t.Errorf("the shim was asked %d times to start no further index", x.shims.pauses)
+		}
+	})
+	t.Run("of one that is set up", func(t *testing.T) {
+		x := newRestartTest(t, ofRange)
+		x.dispatch(1)
+		x.mustOperate(LocalMaintenanceOn)
+		x.requireStops(wire.ReasonMaintenance)
+		x.end(shim.Exit{Code: -1, StopReason: wire.ReasonMaintenance})
+		requirePerson(t, x.requireEnd(wire.ReasonMaintenance, 0))
+	})
+}
+
+// The agent is killed between the write of the state and the order to the shim.
+func TestMaintenance_IsCarriedOutByTheNextAgent(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	must(t, x.local.Write(wire.LocalState{Maintenance: &wire.Maintenance{ID: "m1", By: person}}))
+	x.alive = x.shims.last
+	x.restartAgent()
+	x.requireStops(wire.ReasonMaintenance)
+}
+
+// requireStops checks for which reasons shims were to stop their tasks.
+func (x *restartTest) requireStops(want ...string) {
+	x.t.Helper()
+	if !slices.Equal(x.shims.stops, want) {
+		x.t.Fatalf("orders to stop: %v, want %v", x.shims.stops, want)
+	}
+}
+
+func ofRange(t *wire.Task) { t.Spec.Array = &wire.TaskArray{Indexes: "0-9"} }
 
 func TestMaintenance_IsUnlockedByItsID(t *testing.T) {
 	x := waitingTest(t)

@@ -48,6 +48,9 @@ func (r *Runner) Recover() error {
 			p.reports = append(p.reports, *e.Status)
 		}
 	}
+	if r.isInMaintenance() { // the agent was killed before it had done so
+		r.withholdProcesses()
+	}
 	if err := errors.Join(r.endAbandonedAttempts(p, lost), r.sweepCgroups()); err != nil {
 		return err
 	}

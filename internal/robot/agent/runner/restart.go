@@ -148,7 +148,7 @@ func (r *Runner) recordRunEnd(attempt *attempt, end wire.Status) wire.Status {
 func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision {
 	x := attempt.restarts
 	switch {
-	case end.Reason == wire.ReasonTemplateChanged, end.Reason == wire.ReasonRestartedAtRobot:
+	case end.Reason == wire.ReasonTemplateChanged, end.Reason == wire.ReasonRestartedAtRobot, end.Reason == wire.ReasonMaintenance:
 		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
 	case end.Reason == wire.ReasonRobotRebooted:
 		return x.policy.AfterReboot(x.count, r.bootTime())

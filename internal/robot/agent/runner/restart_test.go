@@ -31,6 +31,7 @@ type scriptedShims struct {
 	last      *supervisor.Shim // the one that was started last
 	refusal   error            // of Start
 	stops     []string         // reasons
+	pauses    int
 	updates   []supervisor.Update
 	journaled []int64          // the run in the journal at each start
 	left      shim.State       // of the shim that an agent finds
@@ -55,6 +56,11 @@ func (s *scriptedShims) Start(spec shim.Spec, _ string) (*supervisor.Shim, error
 
 func (s *scriptedShims) Stop(_ *supervisor.Shim, reason string, _ time.Duration) error {
 	s.stops = append(s.stops, reason)
+	return nil
+}
+
+func (s *scriptedShims) Pause(*supervisor.Shim) error {
+	s.pauses++
 	return nil
 }
 

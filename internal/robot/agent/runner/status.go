@@ -80,6 +80,7 @@ var stopMessages = map[string]string{
 	wire.ReasonTemplateChanged:   "Task was stopped because one of its templates changed; it will be restarted",
 	wire.ReasonStoppedAtRobot:    "Task was stopped at the robot",
 	wire.ReasonRestartedAtRobot:  "Task was restarted at the robot",
+	wire.ReasonMaintenance:       "The robot is in maintenance",
 	wire.ReasonPaused:            "Task was asked to start no further process",
 	wire.ReasonSelfStopped:       "Task was stopped by its robot because the server acknowledged no heartbeat for stopOnRobotAfter",
 }
