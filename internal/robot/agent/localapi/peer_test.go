@@ -46,6 +46,12 @@ func (fakeTasks) Read() *wire.LocalState { return &wire.LocalState{} }
 // may use.
 func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
 	t.Helper()
+	return startImpatientServer(t, gid, tasks, readTimeout)
+}
+
+// startImpatientServer serves a socket with another timeout for what clients send.
+func startImpatientServer(t *testing.T, gid *uint32, tasks taskSource, timeout time.Duration) (socket string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "k8s4r-localapi-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -56,7 +62,7 @@ func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
 	must(t, os.Chmod(socket, 0o600))
 	s := &Server{
 		Config: Config{RobotID: "r1", Group: "operators", Tasks: tasks, State: fakeTasks{}, LogDir: func(string, int32) string { return dir }, Log: slog.New(slog.DiscardHandler)},
-		gid:    gid, requests: make(chan struct{}, maxRequests),
+		gid:    gid, requests: make(chan struct{}, maxRequests), readTimeout: timeout,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

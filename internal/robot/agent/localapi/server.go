@@ -19,6 +19,9 @@ import (
 const (
 	// requestTimeout is how long the runner may take to reply, which is far longer than a sync of a slow disk.
 	requestTimeout = 2 * time.Second
+	// readTimeout is how long a client may take to send a request. http.Server lifts it once it has all of it,
+	// so a followed log may take longer.
+	readTimeout = 10 * time.Second
 	// writeTimeout is how long a client may take to read what it has requested.
 	writeTimeout = 10 * time.Second
 	// maxRequests bounds the requests that are served at the same time, so that their users cannot take the
@@ -53,8 +56,9 @@ type stateReader interface{ Read() *wire.LocalState }
 // Server serves the socket.
 type Server struct {
 	Config
-	gid      *uint32 // of Group; nil: there is none
-	requests chan struct{}
+	gid         *uint32 // of Group; nil: there is none
+	requests    chan struct{}
+	readTimeout time.Duration
 }
 
 // NewServer returns a server for Serve.
@@ -63,7 +67,7 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up group %s: %w", c.Group, err)
 	}
-	return &Server{Config: c, gid: gid, requests: make(chan struct{}, maxRequests)}, nil
+	return &Server{Config: c, gid: gid, requests: make(chan struct{}, maxRequests), readTimeout: readTimeout}, nil
 }
 
 // Serve serves a listener on a socket until ctx ends. It gives the socket to the group first.
@@ -72,7 +76,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return errors.Join(err, l.Close())
 	}
 	server := &http.Server{
-		Handler: s.handler(), ReadTimeout: writeTimeout, MaxHeaderBytes: 8 << 10,
+		Handler: s.handler(), ReadTimeout: s.readTimeout, MaxHeaderBytes: 8 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
@@ -132,6 +136,10 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 		case s.requests <- struct{}{}:
 			defer func() { <-s.requests }()
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			if err := r.ParseForm(); err != nil { // with a part of them, on could become off
+				http.Error(w, "the parameters cannot be read: "+err.Error(), http.StatusBadRequest)
+				return
+			}
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
 		default:
 			http.Error(w, fmt.Sprintf("%d requests are served already; end one of them, such as a logs -f", maxRequests), http.StatusServiceUnavailable)

@@ -3,10 +3,12 @@ package localapi
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
@@ -58,6 +60,39 @@ func TestServer_FollowsLogOfTaskUntilItEnds(t *testing.T) {
 	tasks.set(fakeTasks{})
 	if got := texts(t, log); got != "third\n" {
 		t.Errorf("the rest of the log is %q", got)
+	}
+}
+
+func TestServer_FollowsLogLongerThanTheReadTimeout(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	socket := startImpatientServer(t, nil, fakeTasks{{Name: "one", UID: "u1"}}, timeout)
+	f, err := os.Create(filepath.Join(filepath.Dir(socket), strings.Repeat("0", 20)+".log"))
+	must(t, err)
+	defer f.Close()
+	began := time.Now()
+	log, err := Client{Socket: socket}.OpenLog(context.Background(), "one", true)
+	must(t, err)
+	defer log.Close()
+	for time.Since(began) < 2*timeout { // each line takes a poll of the log
+		_, err := f.WriteString("2026-01-01T12:00:00.000000Z stdout F line\n")
+		must(t, err)
+		if got := readLine(t, log); got != "line" {
+			t.Fatalf("the line is %q", got)
+		}
+	}
+}
+
+func TestServer_BoundsTheTimeForABody(t *testing.T) {
+	socket := startImpatientServer(t, nil, fakeTasks{}, 500*time.Millisecond)
+	c, err := net.Dial("unix", socket)
+	must(t, err)
+	defer c.Close()
+	must(t, c.SetDeadline(time.Now().Add(testTimeout)))
+	_, err = io.WriteString(c, "POST /maintenance?on=false HTTP/1.0\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 7\r\n\r\non")
+	must(t, err)
+	answer, err := io.ReadAll(c)
+	if err != nil || !strings.Contains(string(answer), " 400 ") || !strings.Contains(string(answer), "parameters cannot be read") {
+		t.Errorf("the answer to half a body: %v, %q", err, answer)
 	}
 }
 
