@@ -194,7 +194,8 @@ func (b *cutBoot) checkRecovery(entries map[string]journal.Entry) error {
 			if !slices.Contains(readStarts(b.machine, one.uid), fmt.Sprint(e.Run+1)) {
 				return fmt.Errorf("run %d of %s has not started", e.Run+1, one.uid)
 			}
-		case !hasRecord(b.machine, one.uid, `"ended"`) && !(one.waits && hasRecord(b.machine, one.uid, `"adopted"`)):
+		case hasRecord(b.machine, one.uid, `"ended"`), one.waits && hasRecord(b.machine, one.uid, `"adopted"`):
+		default:
 			return fmt.Errorf("the attempt of %s has not ended", one.uid)
 		}
 	}

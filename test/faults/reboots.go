@@ -18,8 +18,8 @@ type rebootFaults struct {
 	robots int
 	cuts   int // how often each is disconnected, at most 4: the status of a task has 10 attempts
 	boots  int // of each during a cut, at least 1
-	// takeovers is the number of robots that boot without contact while another one takes over their task. Each
-	// takes a minute.
+	// takeovers is the number of robots that boot without contact while another one takes over their task, whose
+	// self-stop deadline has passed. Each takes a minute.
 	takeovers int
 	// offsets is how many offsets of a journal are drawn at which it is truncated, or cutEverywhere.
 	offsets int
@@ -53,7 +53,7 @@ func reboots(t testing.TB, seed uint64, c rebootFaults) (f figures) {
 	}
 	f.Also = map[string]any{"runs": all, "runs_without_contact": offline, "journal_bytes_lost": lost}
 	if c.takeovers > 0 {
-		f.add(runFences(t, c.takeovers, f.Also))
+		f.add(runTakeovers(t, c.takeovers, f.Also))
 	}
 	maps.Copy(f.Also, cuts.Also)
 	f.add(cuts)
@@ -126,14 +126,14 @@ func (j *restartJob) awaitEndOfRun() {
 	testkit.Eventually(j.robot.s.t, progressTimeout, j.name+" ends without contact", func() bool { return j.lastRun().hasEnded })
 }
 
-// runFences cuts the power of robots that boot without contact, while another robot takes over their task. Two
+// runTakeovers cuts the power of robots that boot without contact, while another robot takes over their task. Two
 // runs of one task must never overlap.
-func runFences(t testing.TB, n int, also map[string]any) (f figures) {
+func runTakeovers(t testing.TB, n int, also map[string]any) (f figures) {
 	s := startSystem(t, offlineAfter, nil)
 	margins := make([]float64, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		d := newPartitionRun(s, partition{name: "power cut", end: func(*realrobot.Robot) {}}, fmt.Sprintf("fence-%d", i))
+		d := newPartitionRun(s, partition{name: "power cut", end: func(*realrobot.Robot) {}}, fmt.Sprintf("takeover-%d", i))
 		m := realrobot.NewMachine(t, d.first)
 		d.partition.agentPrefix = m.NextBoot()
 		d.partition.start = func(p *faultnet.Proxy, _ *realrobot.Robot) {

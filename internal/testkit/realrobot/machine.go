@@ -17,7 +17,7 @@ import (
 )
 
 // Machine is a robot whose power can be cut: its agent, its shims and all tasks end at once. Each boot has a pid
-// namespace, which the kernel kills with its first process, a boot id, and clocks that start again.
+// namespace, which the kernel kills with its first process, a boot id, and a clock that starts at 0.
 type Machine struct {
 	*Robot
 	bootDir string
