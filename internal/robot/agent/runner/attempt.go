@@ -212,7 +212,12 @@ func (r *Runner) endAbandonedAttempts(p *plan, all []abandonedAttempt) error {
 	}
 	killed, err := r.killLeftovers(processes, killWait)
 	for _, a := range all {
-		err = errors.Join(err, r.cleanUpAttempt(a.attempt))
+		left := r.cleanUpAttempt(a.attempt)
+		if left != nil && a.isRebooted { // its processes ended with that boot, and Docker may still be starting
+			r.problems.Warn("what a task of an earlier boot has left cannot be removed", left)
+			continue
+		}
+		err = errors.Join(err, left)
 	}
 	if err != nil {
 		// If the agent went on, the manager could start a second run beside this one.

@@ -60,6 +60,31 @@ func (s *sweptDriver) Sweep(a driver.Attempt) error {
 	return s.err
 }
 
+// No process of an earlier boot is left, and the engine may start later than the agent.
+func TestRunner_StartsAfterRebootWithoutCleanUp(t *testing.T) {
+	elsewhere, problems := &sweptDriver{err: errors.New("engine does not answer")}, &recordedProblems{}
+	r := New(Config{
+		RobotID: robot, StateDir: StateDir(t.TempDir()), Drivers: driver.Set{"elsewhere": elsewhere}, Logs: noLogs{}, Problems: problems, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	attempt := &attempt{number: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
+	p := &plan{}
+	must(t, r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt, isRebooted: true}}))
+	if len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonRobotRebooted {
+		t.Errorf("reports %+v", p.reports)
+	}
+	if !errors.Is(errors.Join(problems.warned...), elsewhere.err) {
+		t.Errorf("problems %v, want %v", problems.warned, elsewhere.err)
+	}
+}
+
+// recordedProblems has the problems that were logged.
+type recordedProblems struct {
+	noProblems
+	warned []error
+}
+
+func (c *recordedProblems) Warn(_ string, err error) { c.warned = append(c.warned, err) }
+
 func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
 	elsewhere := &sweptDriver{err: errors.New("engine does not answer")}
 	r := New(Config{
