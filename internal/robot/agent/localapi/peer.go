@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
 // Peer is the user of the process at the other end of a connection, when it connected.
@@ -21,12 +21,10 @@ type Peer struct {
 
 // String returns the user as it is reported, such as "alice (uid 1000)".
 func (p Peer) String() string {
-	id := strconv.FormatUint(uint64(p.UID), 10)
-	u, err := user.LookupId(id)
-	if err != nil {
-		return "uid " + id
+	if name := isolation.UserName(p.UID); name != "" {
+		return fmt.Sprintf("%s (uid %d)", name, p.UID)
 	}
-	return fmt.Sprintf("%s (uid %s)", u.Username, id)
+	return fmt.Sprintf("uid %d", p.UID)
 }
 
 // readPeer asks the kernel for the credentials of the peer. The process cannot choose them.
@@ -72,20 +70,4 @@ func peerGroups(fd uintptr) []uint32 {
 // group.
 func (s *Server) mayOperate(p Peer) bool {
 	return p.UID == 0 || int(p.UID) == os.Geteuid() || s.gid != nil && slices.Contains(p.groups, *s.gid)
-}
-
-// lookupGroup returns the id of a group. It is nil if the robot has no such group.
-func lookupGroup(name string) (*uint32, error) {
-	g, err := user.LookupGroup(name)
-	if _, isUnknown := errors.AsType[user.UnknownGroupError](err); isUnknown || name == "" {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	id, err := strconv.ParseUint(g.Gid, 10, 32)
-	if err != nil {
-		return nil, fmt.Errorf("group %s has the id %q", name, g.Gid)
-	}
-	return new(uint32(id)), nil
 }

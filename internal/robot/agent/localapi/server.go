@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
 const (
@@ -63,7 +64,7 @@ type Server struct {
 
 // NewServer returns a server for Serve.
 func NewServer(c Config) (*Server, error) {
-	gid, err := lookupGroup(c.Group)
+	gid, err := isolation.FindGroup(c.Group)
 	if err != nil {
 		return nil, fmt.Errorf("look up group %s: %w", c.Group, err)
 	}
