@@ -68,7 +68,11 @@ type Collector struct {
 	// Missing is the reason of a gap without records that ends with the next run.
 	Missing Reason
 
-	last  Run
+	last Run
+	// contactRun is the last run with a record of contact. Later ones are of an agent that was started
+	// again, and that does not know when the robot had contact first.
+	contactRun int64
+
 	items []Run
 	gaps  []Gap
 	more  bool
@@ -90,20 +94,19 @@ func (c *Collector) AddLines(lines []byte) {
 
 // AddRecord adds a record. A run that is known already, or is before the last one, is not added again.
 func (c *Collector) AddRecord(r Record) {
-	if r.ContactAt != nil && r.Run.Run == c.last.Run {
+	if r.Run.Run > c.last.Run {
+		run := Run{
+			Run: r.Run.Run, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, ExitCode: new(r.ExitCode), Signal: r.Signal, Reason: r.Reason,
+			WithoutContact: r.NoContactSince != nil,
+		}
+		c.AddRun(run)
+		if r.NoContactSince != nil {
+			c.addContactGap(run, *r.NoContactSince)
+		}
+	}
+	if r.ContactAt != nil && r.Run.Run == c.last.Run && c.contactRun != c.last.Run {
+		c.contactRun = c.last.Run
 		c.endContactGap(*r.ContactAt)
-		return
-	}
-	if r.Run.Run <= c.last.Run {
-		return
-	}
-	run := Run{
-		Run: r.Run.Run, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, ExitCode: new(r.ExitCode), Signal: r.Signal, Reason: r.Reason,
-		WithoutContact: r.NoContactSince != nil,
-	}
-	c.AddRun(run)
-	if r.NoContactSince != nil {
-		c.addContactGap(run, *r.NoContactSince)
 	}
 }
 

@@ -76,6 +76,8 @@ func TestCollector_FindsGaps(t *testing.T) {
 		{"written twice", []Record{newRecord(1, 0), newRecord(2, 0), newRecord(1, 0), newRecord(2, 0)}, "1 2"},
 		{"out of contact", []Record{newRecord(1, 0), newRecord(2, 1), newRecord(3, 1), newRecord(9, 1)}, "1 2! 3! 9! OutOfContact 2-9 (8) 01:00-09:30 NotRecorded 4-8 (5) 03:30-09:00"},
 		{"contact again", []Record{newRecord(2, 1), returned(2, 40), newRecord(3, 0)}, "2! 3 NotRecorded 1-1 (1) ?-02:00 OutOfContact 2-2 (1) 01:00-40:00"},
+		{"contact again after a restart of the agent", []Record{newRecord(1, 1), returned(1, 2), returned(1, 40)}, "1! OutOfContact 1-1 (1) 01:00-02:00"},
+		{"contact again without the run before", []Record{returned(1, 2), returned(1, 40)}, "1! OutOfContact 1-1 (1) 01:00-02:00"},
 		{"out of contact twice", []Record{newRecord(1, 1), newRecord(2, 2)}, "1! 2! OutOfContact 1-1 (1) 01:00-01:30 OutOfContact 2-2 (1) 02:00-02:30"},
 		{"the end of another gap", []Record{newRecord(1, 1), newRecord(2, 0), returned(1, 40), returned(2, 50)}, "1! 2 OutOfContact 1-1 (1) 01:00-01:30"},
 	} {
