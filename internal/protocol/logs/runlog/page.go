@@ -2,6 +2,7 @@ package runlog
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"time"
 )
@@ -61,7 +62,8 @@ type Page struct {
 	Before int64 `json:"before,omitempty"`
 }
 
-// Collector builds a Page from all records of an attempt, of which it keeps those of the page.
+// Collector builds a Page from all records of an attempt. It keeps no more than two pages of them,
+// and of their gaps, whatever a robot sends.
 type Collector struct {
 	limit  int
 	before int64 // 0: no bound
@@ -74,13 +76,14 @@ type Collector struct {
 	contactRun int64
 
 	items []Run
-	gaps  []Gap
 	more  bool
+	// missing and outages are the gaps by kind, in the order of their first runs.
+	missing, outages []Gap
 }
 
 // NewCollector returns a Collector for the page of a query.
 func NewCollector(q Query) *Collector {
-	return &Collector{limit: q.limitOrDefault(), before: q.Before, Missing: NotRecorded, items: []Run{}, gaps: []Gap{}}
+	return &Collector{limit: q.limitOrDefault(), before: q.Before, Missing: NotRecorded, items: []Run{}}
 }
 
 // AddLines adds the records in whole lines.
@@ -115,63 +118,64 @@ func (c *Collector) AddRun(r Run) {
 	if r.Run <= c.last.Run {
 		return
 	}
-	if r.Run > c.last.Run+1 {
-		c.gaps = append(c.gaps, Gap{Reason: c.Missing, FirstRun: c.last.Run + 1, LastRun: r.Run - 1, From: c.last.FinishedAt, To: r.StartedAt})
+	// A gap after the page is kept only if it is next to it.
+	if r.Run > c.last.Run+1 && c.isBeforeEnd(c.last.Run) {
+		c.missing = append(c.missing, Gap{Reason: c.Missing, FirstRun: c.last.Run + 1, LastRun: r.Run - 1, From: c.last.FinishedAt, To: r.StartedAt})
 	}
 	c.last = r
-	if c.before > 0 && r.Run >= c.before {
+	if !c.isBeforeEnd(r.Run) {
 		return
 	}
-	if c.items = append(c.items, r); len(c.items) >= 2*c.limit {
-		c.trimItems()
+	if len(c.items) >= 2*c.limit {
+		c.trimItems() // before r is added, which may belong to the last gap
 	}
+	c.items = append(c.items, r)
 }
 
-// trimItems keeps the last items of the page.
+// isBeforeEnd reports whether a run is not after the page.
+func (c *Collector) isBeforeEnd(run int64) bool { return c.before == 0 || run < c.before }
+
+// trimItems keeps the last items of the page, and the gaps from the first of them on.
 func (c *Collector) trimItems() {
-	if over := len(c.items) - c.limit; over > 0 {
-		c.more, c.items = true, slices.Delete(c.items, 0, over)
+	over := len(c.items) - c.limit
+	if over <= 0 {
+		return
 	}
+	c.more, c.items = true, slices.Delete(c.items, 0, over)
+	first := c.items[0].Run
+	c.outages = slices.DeleteFunc(c.outages, func(g Gap) bool { return g.LastRun < first })
+	c.missing = slices.DeleteFunc(c.missing, func(g Gap) bool { return g.LastRun+1 < first })
 }
 
 // addContactGap adds a run without contact to its gap. Runs between without records belong to the same one.
 func (c *Collector) addContactGap(r Run, since time.Time) {
-	for i := len(c.gaps) - 1; i >= 0 && i >= len(c.gaps)-2; i-- {
-		if g := &c.gaps[i]; g.Reason == OutOfContact && g.From.Equal(since) {
-			g.LastRun, g.To = r.Run, r.FinishedAt
-			return
-		}
+	if n := len(c.outages); n > 0 && c.outages[n-1].From.Equal(since) {
+		c.outages[n-1].LastRun, c.outages[n-1].To = r.Run, r.FinishedAt
+		return
 	}
-	c.gaps = append(c.gaps, Gap{Reason: OutOfContact, FirstRun: r.Run, LastRun: r.Run, From: &since, To: r.FinishedAt})
+	if c.isBeforeEnd(r.Run) {
+		c.outages = append(c.outages, Gap{Reason: OutOfContact, FirstRun: r.Run, LastRun: r.Run, From: &since, To: r.FinishedAt})
+	}
 }
 
 // endContactGap sets the end of the gap to which the last run belongs.
 func (c *Collector) endContactGap(at time.Time) {
-	if n := len(c.gaps); n > 0 && c.gaps[n-1].Reason == OutOfContact && c.gaps[n-1].LastRun == c.last.Run {
-		c.gaps[n-1].To = &at
+	if n := len(c.outages); n > 0 && c.outages[n-1].LastRun == c.last.Run {
+		c.outages[n-1].To = &at
 	}
 }
 
 // LastRun returns the number of the last run that was added. 0: none was.
 func (c *Collector) LastRun() int64 { return c.last.Run }
 
-// BuildPage returns the page.
+// BuildPage returns the page. Without items its gaps are those in which all its runs are.
 func (c *Collector) BuildPage(attempt int32) Page {
 	c.trimItems()
-	p := Page{Attempt: attempt, RunCount: c.last.Run, Items: c.items, Gaps: c.gaps}
-	if len(c.items) == 0 {
-		return p
-	}
-	first, last := c.items[0].Run, c.items[len(c.items)-1].Run
+	p := Page{Attempt: attempt, RunCount: c.last.Run, Items: c.items, Gaps: append([]Gap{}, c.missing...)}
+	p.Gaps = append(p.Gaps, c.outages...)
+	slices.SortFunc(p.Gaps, func(a, b Gap) int { return cmp.Compare(a.FirstRun, b.FirstRun) })
 	if c.more {
-		p.Before = first
+		p.Before = c.items[0].Run
 	}
-	p.Gaps = slices.DeleteFunc(c.gaps, func(g Gap) bool {
-		next := int64(1) // a gap without items is next to one
-		if g.Reason == OutOfContact {
-			next = 0
-		}
-		return g.LastRun < first-next || g.FirstRun > last+next
-	})
 	return p
 }

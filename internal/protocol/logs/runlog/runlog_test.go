@@ -118,6 +118,52 @@ func TestCollector_ReturnsPages(t *testing.T) {
 	}
 }
 
+// A robot may send records so that there are gaps at each of its runs.
+func TestCollector_KeepsOnlyThePage(t *testing.T) {
+	const limit = 10
+	for before, want := range map[int64]string{
+		0:   "19999! NotRecorded 19998-19998 (1) 17:30-19:00 OutOfContact 19999-19999 (1) 19:00-19:30",
+		100: "99! NotRecorded 98-98 (1) 37:30-39:00 OutOfContact 99-99 (1) 39:00-39:30 NotRecorded 100-100 (1) 39:30-41:00",
+	} {
+		c, one := NewCollector(Query{Limit: limit, Before: before}), NewCollector(Query{Limit: 1, Before: before})
+		for n := int64(1); n < 20_000; n += 2 {
+			c.AddRecord(newRecord(n, n))
+			one.AddRecord(newRecord(n, n))
+			if n := len(c.items) + len(c.missing) + len(c.outages); n > 6*limit+1 {
+				t.Fatalf("before %d: %d items and gaps are kept", before, n)
+			}
+		}
+		if p := c.BuildPage(1); len(p.Items) != limit || len(p.Gaps) > 2*limit+1 {
+			t.Errorf("before %d: %d items, %d gaps", before, len(p.Items), len(p.Gaps))
+		}
+		if got := describe(one.BuildPage(1)); got != want {
+			t.Errorf("before %d: %s, want %s", before, got, want)
+		}
+	}
+}
+
+func TestCollector_ReturnsWholeGaps(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		Query
+		runs []int64 // all without contact
+		want string
+	}{
+		{"from before the page to its end", Query{Limit: 1}, []int64{1, 2, 3, 4}, "4! OutOfContact 1-4 (4) 01:00-04:30"},
+		{"from before the page to the runs after it", Query{Limit: 1, Before: 3}, []int64{1, 2, 3, 4}, "2! OutOfContact 1-4 (4) 01:00-04:30"},
+		{"with runs without records", Query{}, []int64{1, 3, 5}, "1! 3! 5! OutOfContact 1-5 (5) 01:00-05:30 NotRecorded 2-2 (1) 01:30-03:00 NotRecorded 4-4 (1) 03:30-05:00"},
+		{"in a page without records", Query{Before: 5}, []int64{9, 12}, "NotRecorded 1-8 (8) ?-09:00"},
+	} {
+		c := NewCollector(row.Query)
+		for _, n := range row.runs {
+			c.AddRecord(newRecord(n, 1))
+		}
+		if got := describe(c.BuildPage(1)); got != row.want {
+			t.Errorf("%s: %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
 func TestParse_RejectsOtherLines(t *testing.T) {
 	finished := `"finishedAt":"2026-11-21T14:00:00Z"`
 	for _, line := range []string{
@@ -169,8 +215,8 @@ func FuzzCollector(f *testing.F) {
 				t.Errorf("run %d follows %d", p.Items[i].Run, p.Items[i-1].Run)
 			}
 		}
-		if len(p.Items) > 3 || p.RunCount > maxRun {
-			t.Errorf("%d items of %d", len(p.Items), p.RunCount)
+		if len(p.Items) > 3 || len(p.Gaps) > 7 || p.RunCount > maxRun {
+			t.Errorf("%d items of %d, %d gaps", len(p.Items), p.RunCount, len(p.Gaps))
 		}
 	})
 }
