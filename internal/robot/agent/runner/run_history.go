@@ -114,13 +114,18 @@ const historyTail = 4 << 10
 
 // readLastRun returns the number of the last run that has a record, or 0.
 func readLastRun(dir string, end int64) (last int64, err error) {
-	c, err := segment.Reader{Dir: dir}.ReadAt(max(end-historyTail, 0), make([]byte, historyTail))
-	if err != nil {
-		return 0, fmt.Errorf("read the last record: %w", err)
+	runs, buf := runlog.NewCollector(runlog.Query{Limit: 1}), make([]byte, historyTail)
+	for offset := max(end-historyTail, 0); ; {
+		c, err := segment.Reader{Dir: dir}.ReadAt(offset, buf)
+		if err != nil {
+			return 0, fmt.Errorf("read the last record: %w", err)
+		}
+		runs.AddLines(c.Data)
+		if !c.More {
+			return runs.LastRun(), nil
+		}
+		offset = c.End() // the next segment
 	}
-	runs := runlog.NewCollector(runlog.Query{Limit: 1})
-	runs.AddLines(c.Data)
-	return runs.LastRun(), nil
 }
 
 // resumeRunHistory completes the records of the runs of an attempt that an earlier agent accepted. If the

@@ -254,3 +254,20 @@ func TestRunHistory_IsBounded(t *testing.T) {
 		t.Errorf("records of %d runs are kept", (end-begin)/perRun)
 	}
 }
+
+// After a new segment was started, the last records are in two of them.
+func TestRunHistory_FindsTheLastRunInANewSegment(t *testing.T) {
+	dir, at := t.TempDir(), time.Unix(1_000_000, 0).UTC()
+	for run := int64(1); run <= 10_000; run += 5 {
+		h := runHistory{}
+		for n := run; n < run+5; n++ {
+			h.runs = append(h.runs, wire.Run{Run: n, StartedAt: &at, FinishedAt: &at, ExitCode: 1, Reason: wire.ReasonExited, NoContactSince: &at})
+		}
+		must(t, h.appendTo(dir))
+		_, end, err := segment.Reader{Dir: dir}.Bounds()
+		must(t, err)
+		if last, err := readLastRun(dir, end); err != nil || last != run+4 {
+			t.Fatalf("the last run is %d, %v, want %d", last, err, run+4)
+		}
+	}
+}
