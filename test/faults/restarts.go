@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -118,8 +119,8 @@ func (in diskState) taskOf(uid string) string {
 	return in.originalTask(uid)
 }
 
-// unknown is the report of an agent that cannot know how an attempt ended.
-var unknownEnd = end{wire.ReportFailed, wire.ReasonAgentRestarted, -1}
+// unknownEnds are the reports of an agent that cannot know how an attempt ended: of this boot, or of another.
+var unknownEnds = []end{{wire.ReportFailed, wire.ReasonAgentRestarted, -1}, {wire.ReportFailed, wire.ReasonRobotRebooted, -1}}
 
 func (h *restarts) checkReports(r *realrobot.Robot, in diskState) {
 	h.mu.Lock()
@@ -127,7 +128,7 @@ func (h *restarts) checkReports(r *realrobot.Robot, in diskState) {
 	h.mu.Unlock()
 	for uid := range in.states {
 		truth := h.run.dispatcher.tasks[in.taskOf(uid)].plan.end
-		if got, ok := reports[uid]; !ok || got != truth && got != unknownEnd {
+		if got, ok := reports[uid]; !ok || got != truth && !slices.Contains(unknownEnds, got) {
 			h.reportErrors(1, "%s: %s ended as %+v, reported as %+v (reported: %v)", in.description, uid, truth, got, ok)
 		}
 	}
