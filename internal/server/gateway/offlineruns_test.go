@@ -114,6 +114,11 @@ func TestGateway_WithoutLogStoreReceivesNoRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.createTask(newBoundTask("t2", "r1")) // the robot has its answer before a dispatch
+	eventually(t, "another task runs", func() bool {
+		a := s.task("t2").Status.FindAttempt(1)
+		return a != nil && a.StartedAt != nil
+	})
 	var sent dto.Metric
 	if err := s.gateway.m.received.WithLabelValues(string(wire.KindRuns)).Write(&sent); err != nil || sent.GetCounter().GetValue() > 0 {
 		t.Errorf("the robot has sent runs: %v, %v", &sent, err)
