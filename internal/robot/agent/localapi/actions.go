@@ -13,14 +13,8 @@ import (
 
 // serveTaskAction stops or restarts a task.
 func (s *Server) serveTaskAction(w http.ResponseWriter, r *http.Request, action runner.LocalAction) {
-	tasks, err := s.listTasks(r.Context())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	t, err := findTask(tasks, r.FormValue("task"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
+	t, found := s.findRequestedTask(w, r)
+	if !found {
 		return
 	}
 	s.operate(w, r, t.FullName()+": ", runner.LocalRequest{Action: action, UID: t.UID})

@@ -2,10 +2,25 @@ package localapi
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
+
+// findRequestedTask returns the task that the parameter task names. If there is none, it answers the request.
+func (s *Server) findRequestedTask(w http.ResponseWriter, r *http.Request) (t runner.LiveTask, found bool) {
+	tasks, err := s.listTasks(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return t, false
+	}
+	if t, err = findTask(tasks, r.FormValue("task")); err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return t, false
+	}
+	return t, true
+}
 
 // findTask returns the task with a name, such as demo-0 or production/demo-0, or with a UID.
 func findTask(tasks []runner.LiveTask, name string) (found runner.LiveTask, err error) {

@@ -20,14 +20,8 @@ const (
 // serveLogs writes the records of a task's log on this robot. With the parameter follow it goes on until
 // the attempt has ended.
 func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
-	tasks, err := s.listTasks(r.Context())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	t, err := findTask(tasks, r.FormValue("task"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
+	t, found := s.findRequestedTask(w, r)
+	if !found {
 		return
 	}
 	dir := s.LogDir(t.UID, t.Attempt)
