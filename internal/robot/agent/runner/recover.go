@@ -116,9 +116,6 @@ func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedAttempt, erro
 	r.quotas.addRun(attempt, r.dirs)
 	if adopted != nil {
 		r.attachShim(attempt, adopted)
-		if attempt.task.Spec.StopOnRobotAfter > 0 {
-			r.lastSeen.AddReader()
-		}
 		return nil, r.handleShimEvent(p, supervisor.Update{Shim: adopted, State: state})
 	}
 	return r.endAdoptedRun(p, attempt, state, r.hasRebootedSince(e.BootID)), nil
@@ -177,6 +174,9 @@ func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
 	} else {
 		attempt.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
+	if attempt.task.Spec.StopOnRobotAfter > 0 {
+		r.lastSeen.AddReader() // also while it waits: the robot may be restarted before its next run
+	}
 	attempt.array = newArrayRange(attempt.task.Spec.Array)
 	attempt.mayLeaveContainer = attempt.task.Spec.Driver == driverDocker
 	attempt.restarts, attempt.attributes = r.restoreRestarts(e, attempt.task.Spec), e.Attributes
@@ -204,9 +204,6 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 	x.run, x.attributes, x.secrets.areMissing = e.Run, e.Attributes, len(s.SecretEnv) > 0
 	x.isRebooted = r.hasRebootedSince(e.LastBootID()) || e.AwaitsRun() && e.LastEnd.Status.Reason == wire.ReasonRobotRebooted
 	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID && !r.deadlinesGoOn
-	if s.StopOnRobotAfter > 0 {
-		r.lastSeen.AddReader() // also while it waits: the robot may be restarted before its next run
-	}
 	if end := e.LastEnd; end != nil {
 		at := r.bootTime().Add(-r.timeSince(end))
 		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}

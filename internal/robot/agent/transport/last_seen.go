@@ -80,7 +80,7 @@ func (c *LastSeen) Time(now time.Time) *time.Time {
 }
 
 // AddReader keeps the file up to date from the next acknowledgment on. The runner calls it
-// for shims that an earlier agent has started.
+// for attempts that an earlier agent has accepted.
 func (c *LastSeen) AddReader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
