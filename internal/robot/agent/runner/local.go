@@ -76,19 +76,31 @@ func (r *Runner) Operate(ctx context.Context, q LocalRequest) (string, error) {
 func (r *Runner) Unlock(id string) { r.Deliver(unlockRequest{id}) }
 
 func (r *Runner) handleLocalRequest(p *plan, q LocalRequest) {
-	actions := map[LocalAction]func(*plan, LocalRequest) (string, error){
-		LocalStop: r.stopAtRobot, LocalRestart: r.restartAtRobot, LocalMaintenanceOn: r.beginMaintenance, LocalMaintenanceOff: r.endMaintenance,
-	}
-	message, err := actions[q.Action](p, q)
+	message, err := r.applyLocalAction(p, q)
 	if err == nil {
 		r.log.Info("a person at the robot: "+message, "user", q.By, "uid", q.UID)
 	}
 	q.reply <- localReply{message, err}
 }
 
+// applyLocalAction does what a person asks for. It returns what was done.
+func (r *Runner) applyLocalAction(p *plan, q LocalRequest) (string, error) {
+	switch q.Action {
+	case LocalStop:
+		return r.stopAtRobot(q)
+	case LocalRestart:
+		return r.restartAtRobot(q)
+	case LocalMaintenanceOn:
+		return r.beginMaintenance(p, q)
+	case LocalMaintenanceOff:
+		return r.endMaintenance(p)
+	}
+	return "", fmt.Errorf("unknown action %q", q.Action)
+}
+
 // stopAtRobot stops a task, which does not run here until it is restarted here. The state is on the disk
 // before the task is stopped.
-func (r *Runner) stopAtRobot(_ *plan, q LocalRequest) (string, error) {
+func (r *Runner) stopAtRobot(q LocalRequest) (string, error) {
 	now, attempt := r.local.Read(), r.live[q.UID]
 	switch {
 	case now.FindStopped(q.UID) != nil:
@@ -112,7 +124,7 @@ func (r *Runner) stopAtRobot(_ *plan, q LocalRequest) (string, error) {
 
 // restartAtRobot allows a task that was stopped here again, or starts the next run of one that was not. The
 // restart is not counted by the policy.
-func (r *Runner) restartAtRobot(p *plan, q LocalRequest) (string, error) {
+func (r *Runner) restartAtRobot(q LocalRequest) (string, error) {
 	now, attempt := r.local.Read(), r.live[q.UID]
 	if now.FindStopped(q.UID) != nil {
 		next := *now
@@ -180,7 +192,7 @@ func (r *Runner) withholdProcesses() {
 	}
 }
 
-func (r *Runner) endMaintenance(p *plan, _ LocalRequest) (string, error) {
+func (r *Runner) endMaintenance(p *plan) (string, error) {
 	next := *r.local.Read()
 	if next.Maintenance == nil {
 		return "the robot is not in maintenance", nil
@@ -198,7 +210,7 @@ func (r *Runner) handleUnlock(p *plan, q unlockRequest) {
 	if m := r.local.Read().Maintenance; m == nil || m.ID != q.id {
 		return
 	}
-	if _, err := r.endMaintenance(p, LocalRequest{}); err != nil {
+	if _, err := r.endMaintenance(p); err != nil {
 		r.problems.Warn("the maintenance that a user of the cluster has unlocked goes on", err)
 		return
 	}
