@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime/debug"
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
@@ -226,7 +225,7 @@ func (l *Connection) serveSession(ctx context.Context, lost <-chan error) error 
 func (l *Connection) nextSendDelay(r wire.Response) time.Duration {
 	if r.Success {
 		l.log.Info("registered", "message", r.Message)
-		debug.FreeOSMemory() // starting and joining takes more memory than the agent needs from here on
+		releaseStartMemory()
 		return 0
 	}
 	l.log.Warn("registration refused, will retry", "message", r.Message)
