@@ -170,6 +170,7 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 		return shim.State{MayHaveStarted: true, Started: cutShort.Started, Exit: &e}
 	}
 	for name, test := range map[string]struct {
+		change       func(*wire.Task)
 		exit         shim.Exit
 		starts       int
 		waits        bool
@@ -180,9 +181,16 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 		"a failure":           {exit: shim.Exit{Code: 3}, waits: true, restartCount: 1},
 		"success":             {exit: shim.Exit{}},
 		"a cancel":            {exit: shim.Exit{Code: 143, StopReason: wire.ReasonStopped}, reason: wire.ReasonStopped},
+		// It waited for its next run when the robot went down, although the journal does not have that.
+		"a failure that is to be reported": {change: onReboot("report"), exit: shim.Exit{Code: 3}, reason: wire.ReasonRobotRebooted},
+		"success of a task to be reported": {change: onReboot("report"), exit: shim.Exit{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(2, 10*time.Second))
+			change := []func(*wire.Task){restarting(2, 10*time.Second)}
+			if test.change != nil {
+				change = append(change, test.change)
+			}
+			x := newRestartTest(t, change...)
 			x.dispatch(1)
 			x.begin()
 			x.rebootRobot(exit(test.exit))

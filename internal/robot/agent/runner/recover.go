@@ -236,11 +236,11 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 	case e.Task == nil: // its record is damaged
 		r.finishAttempt(p, attempt, unknownEndStatus())
 	case attempt.stopReason != "":
-		r.finishAttempt(p, attempt, x.interruptWait(attempt.stopReason))
+		r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, attempt.stopReason))
 	case isBarred:
 		r.finishAttempt(p, attempt, instead)
-	case x.isRebooted && x.policy.OnReboot == restart.NeverRestart:
-		r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonRobotRebooted))
+	case x.endsOnReboot():
+		r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, wire.ReasonRobotRebooted))
 	default:
 		r.reportWait(p, attempt)
 	}

@@ -102,9 +102,11 @@ func (r *Runner) endRun(p *plan, attempt *attempt, end wire.Status) {
 	case d.IsExhausted:
 		r.finishAttempt(p, attempt, end)
 	case attempt.stopReason != "":
-		r.finishAttempt(p, attempt, interruptedStatus(end, attempt.stopReason))
+		r.finishAttempt(p, attempt, interruptWait(end, d.EndsWithContact, attempt.stopReason))
 	case isBarred:
 		r.finishAttempt(p, attempt, instead)
+	case x.endsOnReboot():
+		r.finishAttempt(p, attempt, interruptedStatus(end, wire.ReasonRobotRebooted))
 	default:
 		r.awaitNextRun(p, attempt, end, d)
 	}
@@ -189,11 +191,16 @@ func interruptedStatus(end wire.Status, reason string) wire.Status {
 
 // interruptWait returns the report about an attempt that ends for this reason while it waits. A used-up policy
 // is a failure also if the robot stops before it has contact again.
-func (x *restarts) interruptWait(reason string) wire.Status {
-	if x.last.endsWithContact && (reason == wire.ReasonSelfStopped || reason == wire.ReasonAgentStopped) {
-		return x.last.status
+func interruptWait(last wire.Status, endsWithContact bool, reason string) wire.Status {
+	if endsWithContact && (reason == wire.ReasonSelfStopped || reason == wire.ReasonAgentStopped) {
+		return last
 	}
-	return interruptedStatus(x.last.status, reason)
+	return interruptedStatus(last, reason)
+}
+
+// endsOnReboot reports whether the attempt ends because the robot was restarted.
+func (x *restarts) endsOnReboot() bool {
+	return x.isRebooted && x.policy.OnReboot == restart.NeverRestart
 }
 
 // journalNoRuns journals which attempts must start no further run, so that no later agent does it.
@@ -237,14 +244,14 @@ func (r *Runner) advanceWaits(p *plan) {
 		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
 		switch stopAfter := time.Duration(attempt.task.Spec.StopOnRobotAfter); {
 		case attempt.stopReason != "":
-			r.finishAttempt(p, attempt, x.interruptWait(attempt.stopReason))
+			r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, attempt.stopReason))
 		case isBarred:
 			r.finishAttempt(p, attempt, instead)
 		case x.last.endsWithContact && r.hasContact():
 			r.finishAttempt(p, attempt, x.last.status)
 		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
 			// At once, and not when the run is due: contact that returns before would hide the deadline.
-			r.finishAttempt(p, attempt, x.interruptWait(wire.ReasonSelfStopped))
+			r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, wire.ReasonSelfStopped))
 		case now.Before(x.last.next), x.secrets.areMissing, r.awaitsEarlierStage(attempt), r.isInMaintenance():
 		default:
 			r.planRun(p, attempt)

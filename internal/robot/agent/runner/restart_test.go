@@ -567,6 +567,7 @@ func TestRestart_WithoutContactEndsAsTheLastRun(t *testing.T) {
 		"with a pause after the end":    {fail, pause},
 		"with the next agent":           {fail, (*restartTest).restartAgent},
 		"with a stop of the agent":      {fail, func(x *restartTest) { x.stopAllAttempts(time.Second); x.round() }},
+		"while the agent stops it":      {func(x *restartTest) { x.stopAllAttempts(time.Second) }, fail},
 		"at the self-stop deadline":     {fail, func(x *restartTest) { x.contact.silence = 24 * time.Hour; x.round() }},
 		"with the end of another agent": {func(x *restartTest) { x.left = shim.State{MayHaveStarted: true, Exit: &shim.Exit{Code: 4}} }, (*restartTest).restartAgent},
 	} {
