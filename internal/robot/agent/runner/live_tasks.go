@@ -77,7 +77,7 @@ func (r *Runner) describeRun(attempt *attempt) LiveTask {
 		t.State, t.Reason = TaskStopping, attempt.stopReason
 		t.Since = optionalTime(attempt.startedAt)
 	case attempt.restarts.isWaiting():
-		next := r.wallTime(attempt.restarts.last.next)
+		next := r.wallTime(attempt.restarts.last.next.At)
 		t.State, t.Reason, t.NextRunAt = TaskRestarting, describeRunEnd(attempt.restarts.last.status), &next
 		if r.isInMaintenance() {
 			t.Reason, t.NextRunAt = t.Reason+"; the robot is in maintenance", nil

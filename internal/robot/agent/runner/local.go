@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -136,7 +137,7 @@ func (r *Runner) restartAtRobot(q LocalRequest) (string, error) {
 	}
 	x := attempt.restarts
 	if x.isWaiting() {
-		x.last.next = r.bootTime()
+		x.last.next.At = r.bootTime()
 		return "its next run starts now", nil
 	}
 	attempt.restartedBy = q.By
@@ -157,8 +158,8 @@ func (r *Runner) checkRestart(attempt *attempt) error {
 	case r.isInMaintenance():
 		return errors.New("the robot is in maintenance, in which nothing starts; end it with k8s4r-agent maintenance off")
 	}
-	if instead, isBarred := attempt.restarts.endInsteadOfRun(wire.Status{}, false); isBarred {
-		return fmt.Errorf("the task may not run again before the robot has contact: %s", stopMessages[instead.Reason])
+	if d := decideNextRun(r.observeNextRun(attempt, wire.Status{}, restart.Decision{})); d.start == startNever {
+		return fmt.Errorf("the task may not run again before the robot has contact: %s", stopMessages[d.end.Reason])
 	}
 	return nil
 }

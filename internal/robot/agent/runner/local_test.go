@@ -257,7 +257,7 @@ func TestMaintenance_StopsSetUpUntilItEnds(t *testing.T) {
 	x.requireStarts("in maintenance", 1)
 	x.mustOperate(LocalMaintenanceOff)
 	x.requireStarts("after the maintenance", 2)
-	if n := x.live["t1"].restarts.count.Restarts; n != 0 {
+	if n := x.live["t1"].restarts.count().Restarts; n != 0 {
 		t.Errorf("the policy counts %d restarts", n)
 	}
 }

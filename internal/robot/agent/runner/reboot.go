@@ -49,7 +49,7 @@ const shutdownWait = 10 * time.Second
 // nextAfterShutdown decides what follows a run that the shutdown of the robot has ended. The attempt must not
 // end, or the robot would start nothing when it boots.
 func (r *Runner) nextAfterShutdown(x *restarts) restart.Decision {
-	d, earliest := x.policy.AfterReboot(x.count, r.bootTime()), r.bootTime().Add(shutdownWait)
+	d, earliest := x.policy.AfterReboot(x.count(), r.bootTime()), r.bootTime().Add(shutdownWait)
 	if !d.IsExhausted && d.At.Before(earliest) {
 		d.At = earliest
 	}

@@ -104,8 +104,8 @@ func TestReboot_CountsGoOn(t *testing.T) {
 		x.begin()
 		x.rebootRobot(cutShort)
 		x.requireStarts("after a reboot", 1)
-		if got := x.live["t1"].restarts; got.count.Restarts != reboots+2 || got.run != int64(reboots)+3 {
-			t.Fatalf("restart %d, run %d after reboot %d", got.count.Restarts, got.run, reboots+1)
+		if got := x.live["t1"].restarts; got.count().Restarts != reboots+2 || got.run != int64(reboots)+3 {
+			t.Fatalf("restart %d, run %d after reboot %d", got.count().Restarts, got.run, reboots+1)
 		}
 	}
 	x.begin()
@@ -152,8 +152,8 @@ func TestReboot_DuringAWait(t *testing.T) {
 		x.requireStarts("a minute later, after the reboot", 0)
 		x.pass(time.Minute)
 		x.requireStarts("after the delay", 1)
-		if got := x.live["t1"].restarts; got.run != 2 || got.count.Restarts != 1 {
-			t.Errorf("run %d, restart %d: the reboot counts", got.run, got.count.Restarts)
+		if got := x.live["t1"].restarts; got.run != 2 || got.count().Restarts != 1 {
+			t.Errorf("run %d, restart %d: the reboot counts", got.run, got.count().Restarts)
 		}
 	})
 	t.Run("it is reported", func(t *testing.T) {
@@ -199,8 +199,8 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 				x.requireEnd(test.reason, 1)
 				return
 			}
-			if got := x.live["t1"]; got.isWaiting() != test.waits || got.restarts.count.Restarts != test.restartCount {
-				t.Errorf("waits %t, restart %d", got.isWaiting(), got.restarts.count.Restarts)
+			if got := x.live["t1"]; got.isWaiting() != test.waits || got.restarts.count().Restarts != test.restartCount {
+				t.Errorf("waits %t, restart %d", got.isWaiting(), got.restarts.count().Restarts)
 			}
 		})
 	}
@@ -222,8 +222,8 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 		x.requireStarts("while the robot goes down", 1)
 		x.rebootRobot(shim.State{})
 		x.requireStarts("at boot", 1)
-		if got := x.live["t1"].restarts; got.run != 2 || got.count.Restarts != 1 {
-			t.Errorf("run %d, restart %d", got.run, got.count.Restarts)
+		if got := x.live["t1"].restarts; got.run != 2 || got.count().Restarts != 1 {
+			t.Errorf("run %d, restart %d", got.run, got.count().Restarts)
 		}
 	})
 	t.Run("or without a shutdown", func(t *testing.T) {

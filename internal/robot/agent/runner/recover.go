@@ -201,13 +201,15 @@ func (r *Runner) restoreRestarts(e journal.Entry, s wire.TaskSpec) *restarts {
 	if x == nil {
 		return nil
 	}
-	x.run, x.attributes, x.secrets.areMissing = e.Run, e.Attributes, len(s.SecretEnv) > 0
+	x.run, x.recorded.attributes, x.secrets.isMissing = e.Run, e.Attributes, len(s.SecretEnv) > 0
 	x.isRebooted = r.hasRebootedSince(e.LastBootID()) || e.AwaitsRun() && e.LastEnd.Status.Reason == wire.ReasonRobotRebooted
 	x.isPastBoot = s.StopOnRobotAfter > 0 && e.LastBootID() != r.bootID && !r.deadlinesGoOn
 	if end := e.LastEnd; end != nil {
 		at := r.bootTime().Add(-r.timeSince(end))
-		x.count = restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)}
-		x.last = &runEnd{status: end.Status, at: at, next: at.Add(end.Restart.Wait), endsWithContact: end.Restart.EndsWithContact}
+		x.last = &runEnd{status: end.Status, at: at, next: restart.Decision{
+			At: at.Add(end.Restart.Wait), EndsWithContact: end.Restart.EndsWithContact,
+			Count: restart.Count{Restarts: end.Restart.Restarts, Since: at.Add(-end.Restart.Age)},
+		}}
 		x.ended = slices.Clone(end.Status.Runs)
 	}
 	return x
@@ -231,17 +233,13 @@ func (r *Runner) resumeWait(p *plan, e journal.Entry) {
 		attempt.startedAt = *started
 	}
 	r.live[attempt.task.Metadata.UID] = attempt
-	instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
-	switch {
-	case e.Task == nil: // its record is damaged
+	if e.Task == nil { // its record is damaged
 		r.finishAttempt(p, attempt, unknownEndStatus())
-	case attempt.stopReason != "":
-		r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, attempt.stopReason))
-	case isBarred:
-		r.finishAttempt(p, attempt, instead)
-	case x.endsOnReboot():
-		r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, wire.ReasonRobotRebooted))
-	default:
-		r.reportWait(p, attempt)
+		return
 	}
+	if d := r.decideWait(attempt); d.start == startNever {
+		r.finishAttempt(p, attempt, d.end)
+		return
+	}
+	r.reportWait(p, attempt)
 }

@@ -22,33 +22,40 @@ const (
 // those of bootTime.
 type restarts struct {
 	policy restart.Policy
-	count  restart.Count
 	run    int64      // number of the last run that was started, from 1; 0: none was
 	last   *runEnd    // of the last run that has ended; nil: none has
 	ended  []wire.Run // the last ones that have ended, oldest first
-	// startsNone is set if the server asks for no further run.
-	startsNone bool
-	// noRunReason is why no further run starts, as the journal has it. If empty, one may.
-	noRunReason string
-	secrets     lostSecrets
+
+	isPaused bool // the server asks for no further run
 	// isRebooted is set if the attempt was last active in an earlier boot, until a process runs in this one.
 	isRebooted bool
 	// isPastBoot is set for a task with a self-stop deadline whose last run is of an earlier boot, if it is
 	// not known how long the robot was off: the deadline may have passed.
 	isPastBoot bool
-	// attributes are those of the robot that the journal has.
-	attributes *wire.RobotAttributes
-	contactRun int64     // the last run without contact after which the return of contact was recorded
-	reportedAt time.Time // of the last report about a run; zero: none
-	isHeld     bool      // the last report waits for reportPause
+	secrets    lostSecrets
+
+	reports  runReports
+	recorded recordedState
 }
 
 // runEnd is how a run ended, and the restart that follows.
 type runEnd struct {
-	status          wire.Status // with the number of the run
-	at              time.Time
-	next            time.Time
-	endsWithContact bool // the restart is only for a robot without contact
+	status wire.Status // with the number of the run
+	at     time.Time
+	next   restart.Decision
+}
+
+// runReports paces the reports about the runs of an attempt.
+type runReports struct {
+	sentAt time.Time // of the last one; zero: none
+	isHeld bool      // the last one waits for reportPause
+}
+
+// recordedState is what is on the disk already, so that it is not written again.
+type recordedState struct {
+	noRunReason string                // of the journal: why no further run starts; empty: one may
+	attributes  *wire.RobotAttributes // of the journal
+	contactRun  int64                 // the last run without contact after which the return of contact was recorded
 }
 
 // newRestarts returns nil if the agent does not restart the task: those of arrays.
@@ -74,6 +81,14 @@ func restartPolicy(s wire.TaskSpec) restart.Policy {
 // isWaiting reports whether a run has ended and the next one has not been started.
 func (x *restarts) isWaiting() bool { return x != nil && x.last != nil && x.last.status.Run == x.run }
 
+// count returns how many restarts the policy has counted.
+func (x *restarts) count() restart.Count {
+	if x.last == nil {
+		return restart.Count{}
+	}
+	return x.last.next.Count
+}
+
 // runNumber returns the number of the run that is about to start or was started last.
 func (attempt *attempt) runNumber() int64 {
 	if attempt.restarts == nil {
@@ -96,36 +111,12 @@ func (r *Runner) endRun(p *plan, attempt *attempt, end wire.Status) {
 		return
 	}
 	end = r.recordRunEnd(attempt, end)
-	d := r.nextRestart(attempt, end)
-	instead, isBarred := x.endInsteadOfRun(end, d.EndsWithContact)
-	switch {
-	case d.IsExhausted:
-		r.finishAttempt(p, attempt, end)
-	case attempt.stopReason != "":
-		r.finishAttempt(p, attempt, interruptWait(end, d.EndsWithContact, attempt.stopReason))
-	case isBarred:
-		r.finishAttempt(p, attempt, instead)
-	case x.endsOnReboot():
-		r.finishAttempt(p, attempt, interruptedStatus(end, wire.ReasonRobotRebooted))
-	default:
-		r.awaitNextRun(p, attempt, end, d)
+	next := r.nextRestart(attempt, end)
+	if d := decideNextRun(r.observeNextRun(attempt, end, next)); d.start == startNever {
+		r.finishAttempt(p, attempt, d.end)
+		return
 	}
-}
-
-// endInsteadOfRun returns how the attempt ends in place of its next run, if it may not start one. It is no
-// failure, unless the restart is only for a robot without contact: then the policy is used up.
-func (x *restarts) endInsteadOfRun(last wire.Status, endsWithContact bool) (end wire.Status, isBarred bool) {
-	switch {
-	case !x.startsNone && !x.isPastBoot && !x.secrets.areBarring(endsWithContact):
-		return wire.Status{}, false
-	case endsWithContact:
-		return last, true
-	case x.startsNone:
-		return interruptedStatus(last, wire.ReasonPaused), true
-	case x.isPastBoot:
-		return interruptedStatus(last, wire.ReasonSelfStopped), true
-	}
-	return secretsLostStatus(last), true
+	r.awaitNextRun(p, attempt, end, next) // also if it may start now: the end must be in the journal before
 }
 
 // recordRunEnd adds the run to those that have ended. It returns the end with the fields that the
@@ -151,30 +142,30 @@ func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision
 	x := attempt.restarts
 	switch {
 	case end.Reason == wire.ReasonTemplateChanged, end.Reason == wire.ReasonRestartedAtRobot, end.Reason == wire.ReasonMaintenance:
-		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count}
+		return restart.Decision{At: r.bootTime().Add(restart.MinDelay), Count: x.count()}
 	case end.Reason == wire.ReasonRobotRebooted:
-		return x.policy.AfterReboot(x.count, r.bootTime())
+		return x.policy.AfterReboot(x.count(), r.bootTime())
 	case end.Reason == wire.ReasonAgentStopped && attempt.stopReason == "":
 		return r.nextAfterShutdown(x)
 	case wire.IsWithoutFault(end.Reason):
 	case end.State == wire.ReportCompleted && !restart.IsKeptRunning(attempt.task.Spec.Type):
 	default:
-		return x.policy.Next(x.count, r.bootTime(), r.hasContact())
+		return x.policy.Next(x.count(), r.bootTime(), r.hasContact())
 	}
 	return restart.Decision{IsExhausted: true}
 }
 
 // awaitNextRun lets an attempt wait for its next run.
-func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, d restart.Decision) {
+func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, next restart.Decision) {
 	x, now, end := attempt.restarts, r.bootTime(), end.WithinLimits()
-	x.count, x.last = d.Count, &runEnd{status: end, at: now, next: d.At, endsWithContact: d.EndsWithContact}
+	x.last = &runEnd{status: end, at: now, next: next}
 	r.quotas.removeRun(attempt) // it writes nothing, and may wait for long
 	r.log.Info("task will be restarted", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number,
-		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", d.At.Sub(now))
+		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", next.At.Sub(now))
 	p.records = append(p.records, journal.Record{
 		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Status: &end,
 		Restart: &journal.Restart{
-			EndedSinceBoot: r.sinceBoot(), Wait: d.At.Sub(now), Restarts: d.Count.Restarts, Age: now.Sub(d.Count.Since), EndsWithContact: d.EndsWithContact,
+			EndedSinceBoot: r.sinceBoot(), Wait: next.At.Sub(now), Restarts: next.Count.Restarts, Age: now.Sub(next.Count.Since), EndsWithContact: next.EndsWithContact,
 		},
 	})
 	p.addRunHistory(attempt, false)
@@ -189,20 +180,6 @@ func interruptedStatus(end wire.Status, reason string) wire.Status {
 	return end
 }
 
-// interruptWait returns the report about an attempt that ends for this reason while it waits. A used-up policy
-// is a failure also if the robot stops before it has contact again.
-func interruptWait(last wire.Status, endsWithContact bool, reason string) wire.Status {
-	if endsWithContact && (reason == wire.ReasonSelfStopped || reason == wire.ReasonAgentStopped) {
-		return last
-	}
-	return interruptedStatus(last, reason)
-}
-
-// endsOnReboot reports whether the attempt ends because the robot was restarted.
-func (x *restarts) endsOnReboot() bool {
-	return x.isRebooted && x.policy.OnReboot == restart.NeverRestart
-}
-
 // journalNoRuns journals which attempts must start no further run, so that no later agent does it.
 func (r *Runner) journalNoRuns(p *plan) {
 	for uid, attempt := range r.live {
@@ -210,11 +187,11 @@ func (r *Runner) journalNoRuns(p *plan) {
 		if x == nil {
 			continue
 		}
-		if reason == "" && x.startsNone {
+		if reason == "" && x.isPaused {
 			reason = wire.ReasonPaused
 		}
-		if reason != x.noRunReason {
-			x.noRunReason = reason
+		if reason != x.recorded.noRunReason {
+			x.recorded.noRunReason = reason
 			p.records = append(p.records, journal.Record{Kind: journal.NoRun, UID: uid, Attempt: attempt.number, At: r.now().UTC(), Reason: reason})
 		}
 	}
@@ -226,8 +203,8 @@ func (attempt *attempt) restoreNoRun(reason string) {
 	if x == nil {
 		return
 	}
-	if x.noRunReason = reason; reason == wire.ReasonPaused {
-		x.startsNone = true
+	if x.recorded.noRunReason = reason; reason == wire.ReasonPaused {
+		x.isPaused = true
 	} else {
 		attempt.stopReason = reason
 	}
@@ -235,26 +212,16 @@ func (attempt *attempt) restoreNoRun(reason string) {
 
 // advanceWaits starts the runs that are due, and ends the attempts that must wait no longer.
 func (r *Runner) advanceWaits(p *plan) {
-	now := r.bootTime()
 	for _, attempt := range slices.Collect(maps.Values(r.live)) {
-		x := attempt.restarts
-		if !x.isWaiting() {
+		if !attempt.restarts.isWaiting() {
 			continue
 		}
-		instead, isBarred := x.endInsteadOfRun(x.last.status, x.last.endsWithContact)
-		switch stopAfter := time.Duration(attempt.task.Spec.StopOnRobotAfter); {
-		case attempt.stopReason != "":
-			r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, attempt.stopReason))
-		case isBarred:
-			r.finishAttempt(p, attempt, instead)
-		case x.last.endsWithContact && r.hasContact():
-			r.finishAttempt(p, attempt, x.last.status)
-		case stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter):
-			// At once, and not when the run is due: contact that returns before would hide the deadline.
-			r.finishAttempt(p, attempt, interruptWait(x.last.status, x.last.endsWithContact, wire.ReasonSelfStopped))
-		case now.Before(x.last.next), x.secrets.areMissing, r.awaitsEarlierStage(attempt), r.isInMaintenance():
-		default:
+		switch d := r.decideWait(attempt); d.start {
+		case startNever:
+			r.finishAttempt(p, attempt, d.end)
+		case startNow:
 			r.planRun(p, attempt)
+		default: // a later round looks again
 		}
 	}
 }
@@ -265,8 +232,8 @@ func (r *Runner) planRun(p *plan, attempt *attempt) {
 	record := journal.Record{
 		Kind: journal.Run, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Run: x.run + 1,
 	}
-	if x.attributes != attempt.attributes {
-		record.Attributes, x.attributes = attempt.attributes, attempt.attributes
+	if x.recorded.attributes != attempt.attributes {
+		record.Attributes, x.recorded.attributes = attempt.attributes, attempt.attributes
 	}
 	attempt.startedAt = time.Time{}
 	p.records, p.starts = append(p.records, record), append(p.starts, attempt)
@@ -298,18 +265,18 @@ func (attempt *attempt) keepsWorkDir() bool {
 
 // untilRestart returns the time until a run is due or a report may be sent. It is false if there is none.
 func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
-	now, inMaintenance := r.bootTime(), r.isInMaintenance()
+	now := r.bootTime()
 	wait = maxRestartSleep
 	for _, attempt := range r.live {
 		x := attempt.restarts
 		if x.isWaiting() {
 			isNeeded = true
-			if !x.secrets.areMissing && !inMaintenance && !r.awaitsEarlierStage(attempt) {
-				wait = min(wait, x.last.next.Sub(now))
+			if d := r.decideWait(attempt); d.start == startWhenDue || d.start == startNow {
+				wait = min(wait, x.last.next.At.Sub(now))
 			}
 		}
-		if x != nil && x.isHeld {
-			wait, isNeeded = min(wait, x.reportedAt.Add(reportPause).Sub(now)), true
+		if x != nil && x.reports.isHeld {
+			wait, isNeeded = min(wait, x.reports.sentAt.Add(reportPause).Sub(now)), true
 		}
 	}
 	return max(wait, 0), isNeeded
@@ -318,6 +285,6 @@ func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 // setStartsNoRun sets whether the attempt in a task list may start further runs.
 func (r *Runner) setStartsNoRun(ref wire.TaskReference) {
 	if attempt := r.live[ref.UID]; attempt != nil && attempt.number == max(ref.Attempt, 1) && attempt.restarts != nil {
-		attempt.restarts.startsNone = ref.StartsNoRun
+		attempt.restarts.isPaused = ref.StartsNoRun
 	}
 }

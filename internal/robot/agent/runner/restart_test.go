@@ -302,7 +302,7 @@ func TestRestart_DependsOnTheEnd(t *testing.T) {
 			x.dispatch(1)
 			x.begin()
 			x.end(test.exit)
-			if attempt := x.live["t1"]; test.restarts != attempt.isWaiting() || test.counts != (test.restarts && attempt.restarts.count.Restarts == 1) {
+			if attempt := x.live["t1"]; test.restarts != attempt.isWaiting() || test.counts != (test.restarts && attempt.restarts.count().Restarts == 1) {
 				t.Fatalf("waiting %t, last report %+v; want a restart: %t, counted: %t", attempt.isWaiting(), x.lastReport(), test.restarts, test.counts)
 			}
 			x.pass(15 * time.Second)
@@ -783,7 +783,7 @@ func TestRestart_WaitAndClocks(t *testing.T) {
 				must(t, x.journal.Append(journal.Record{Kind: journal.RunEnded, UID: "t1", Attempt: 1, At: end.At, BootID: "an earlier one", Status: &end.Status, Restart: &end.Restart}))
 			}
 			x.restartAgent()
-			if got := max(x.live["t1"].restarts.last.next.Sub(x.bootTime()), 0); got != test.wait {
+			if got := max(x.live["t1"].restarts.last.next.At.Sub(x.bootTime()), 0); got != test.wait {
 				t.Errorf("waits %v, want %v", got, test.wait)
 			}
 		})

@@ -157,10 +157,10 @@ func (r *Runner) recordContact(p *plan) {
 	r.contactLostAt = time.Time{}
 	for _, attempt := range r.live {
 		x := attempt.restarts
-		if x == nil || x.last == nil || x.contactRun == x.last.status.Run || len(x.ended) == 0 || x.ended[len(x.ended)-1].NoContactSince == nil {
+		if x == nil || x.last == nil || x.recorded.contactRun == x.last.status.Run || len(x.ended) == 0 || x.ended[len(x.ended)-1].NoContactSince == nil {
 			continue
 		}
-		x.contactRun = x.last.status.Run
+		x.recorded.contactRun = x.last.status.Run
 		h := attempt.newRunHistory(false)
 		h.contactAt = r.now().UTC()
 		p.histories = append(p.histories, h)

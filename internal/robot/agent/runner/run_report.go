@@ -16,13 +16,14 @@ const reportPause = time.Second
 // reportWait reports that an attempt waits for its next run.
 func (r *Runner) reportWait(p *plan, attempt *attempt) {
 	x := attempt.restarts
-	next := r.wallTime(x.last.next)
+	next := r.wallTime(x.last.next.At)
 	wait := fmt.Sprintf("Restarting at %s UTC", next.Format(time.TimeOnly))
-	switch m := r.local.Read().Maintenance; {
-	case m != nil:
-		wait = "Restarting after the maintenance of the robot, " + describeMaintenance(m)
-	case x.secrets.areMissing:
+	switch r.decideWait(attempt).start {
+	case startAfterMaintenance:
+		wait = "Restarting after the maintenance of the robot, " + describeMaintenance(r.local.Read().Maintenance)
+	case startWithSecrets:
 		wait = waitsForSecrets
+	default:
 	}
 	r.reportRun(p, attempt, wire.Status{
 		State: wire.ReportRunning, Reason: wire.ReasonRestarting, Event: wire.ReasonRestarting, NextRunAt: &next,
@@ -59,10 +60,10 @@ func (r *Runner) reportRun(p *plan, attempt *attempt, s wire.Status) {
 	s = r.buildReport(attempt, s)
 	if x := attempt.restarts; x != nil {
 		now := r.bootTime()
-		if x.isHeld = !x.reportedAt.IsZero() && now.Before(x.reportedAt.Add(reportPause)); x.isHeld {
+		if x.reports.isHeld = !x.reports.sentAt.IsZero() && now.Before(x.reports.sentAt.Add(reportPause)); x.reports.isHeld {
 			return
 		}
-		x.reportedAt = now
+		x.reports.sentAt = now
 	}
 	p.reports = append(p.reports, s)
 }
@@ -71,8 +72,8 @@ func (r *Runner) reportRun(p *plan, attempt *attempt, s wire.Status) {
 func (r *Runner) sendHeldReports(p *plan) {
 	now := r.bootTime()
 	for _, attempt := range r.live {
-		if x := attempt.restarts; x != nil && x.isHeld && !now.Before(x.reportedAt.Add(reportPause)) {
-			x.isHeld, x.reportedAt = false, now
+		if x := attempt.restarts; x != nil && x.reports.isHeld && !now.Before(x.reports.sentAt.Add(reportPause)) {
+			x.reports.isHeld, x.reports.sentAt = false, now
 			p.reports = append(p.reports, attempt.lastReport)
 		}
 	}

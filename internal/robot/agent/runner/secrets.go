@@ -14,20 +14,14 @@ const waitsForSecrets = "Waiting for contact, because the agent was restarted an
 
 // lostSecrets are the values of secretEnv that an agent before had in its memory.
 type lostSecrets struct {
-	areMissing  bool // the next run has to wait for them
-	neverCome   bool // the server sends none for an attempt that has started
+	isMissing   bool // the next run has to wait for them
+	isRefused   bool // the server sends none for an attempt that has started
 	requestedAt time.Time
-}
-
-// areBarring reports whether the attempt must end in place of its next run. A run that is only for a robot
-// without contact cannot wait for contact.
-func (s lostSecrets) areBarring(endsWithContact bool) bool {
-	return s.areMissing && (s.neverCome || endsWithContact)
 }
 
 // lacksSecrets reports whether the agent has to ask for the values of the task's secretEnv.
 func (attempt *attempt) lacksSecrets() bool {
-	return attempt.restarts != nil && attempt.restarts.secrets.areMissing
+	return attempt.restarts != nil && attempt.restarts.secrets.isMissing
 }
 
 // setSendsSecrets records whether the server sends the secrets of attempts that have started. Those of an
@@ -36,7 +30,7 @@ func (r *Runner) setSendsSecrets(sends bool) {
 	r.sendsSecrets = sends
 	for _, attempt := range r.live {
 		if attempt.lacksSecrets() {
-			attempt.restarts.secrets.neverCome = !sends
+			attempt.restarts.secrets.isRefused = !sends
 		}
 	}
 }
@@ -52,7 +46,7 @@ func (r *Runner) requestSecrets(p *plan) {
 		if !attempt.lacksSecrets() || attempt.lastReport.Seq == 0 || now.Before(attempt.restarts.secrets.requestedAt.Add(secretsPause)) {
 			continue
 		}
-		attempt.restarts.secrets.requestedAt, attempt.restarts.isHeld = now, false
+		attempt.restarts.secrets.requestedAt, attempt.restarts.reports.isHeld = now, false
 		p.reports = append(p.reports, r.buildReport(attempt, attempt.lastReport))
 	}
 }
