@@ -76,6 +76,19 @@ func TestReboot_FollowsThePolicy(t *testing.T) {
 	}
 }
 
+// The next run is due already when its wait is computed.
+func TestReboot_WaitIsNotNegative(t *testing.T) {
+	x := newRestartTest(t, restarting(2, 10*time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.tick = time.Microsecond
+	x.rebootRobot(cutShort)
+	x.requireStarts("after the reboot", 1)
+	if e, _ := x.journal.Latest("t1"); e.LastEnd.Restart.Wait < 0 {
+		t.Errorf("the journal has a wait of %v", e.LastEnd.Restart.Wait)
+	}
+}
+
 // requireSecondRun checks the run that has been started after a reboot during the first one.
 func requireSecondRun(x *restartTest) {
 	x.t.Helper()

@@ -159,13 +159,14 @@ func (r *Runner) nextRestart(attempt *attempt, end wire.Status) restart.Decision
 func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, next restart.Decision) {
 	x, now, end := attempt.restarts, r.bootTime(), end.WithinLimits()
 	x.last = &runEnd{status: end, at: now, next: next}
-	r.quotas.removeRun(attempt) // it writes nothing, and may wait for long
+	wait := max(next.At.Sub(now), 0) // after a reboot the run is due already
+	r.quotas.removeRun(attempt)      // it writes nothing, and may wait for long
 	r.log.Info("task will be restarted", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number,
-		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", next.At.Sub(now))
+		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", wait)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Status: &end,
 		Restart: &journal.Restart{
-			EndedSinceBoot: r.sinceBoot(), Wait: next.At.Sub(now), Restarts: next.Count.Restarts, Age: now.Sub(next.Count.Since), EndsWithContact: next.EndsWithContact,
+			EndedSinceBoot: r.sinceBoot(), Wait: wait, Restarts: next.Count.Restarts, Age: now.Sub(next.Count.Since), EndsWithContact: next.EndsWithContact,
 		},
 	})
 	p.addRunHistory(attempt, false)

@@ -100,6 +100,7 @@ type restartTest struct {
 	contact *contact
 	wall    time.Time
 	boot    time.Duration
+	tick    time.Duration // that passes between two looks at the time since boot
 	task    wire.Task
 	left    shim.State       // of the last shim, for the next agent
 	alive   *supervisor.Shim // the last shim, if it outlives its agent
@@ -129,7 +130,7 @@ func (x *restartTest) startAgent() {
 	x.Runner = New(Config{
 		Local: local, OnLocalChange: func() { x.localChanges++ },
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
-		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: func() time.Duration { return x.boot }, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Sealed: sealed.Open(x.dir), Problems: noProblems{}, Log: slog.New(slog.DiscardHandler),
+		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: x.readSinceBoot, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Sealed: sealed.Open(x.dir), Problems: noProblems{}, Log: slog.New(slog.DiscardHandler),
 		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {
 			x.leftovers = all
 			return 0, nil
@@ -138,6 +139,11 @@ func (x *restartTest) startAgent() {
 	x.SetConnected(!x.offline)
 	x.shims.alive, x.shims.last = x.alive, x.alive
 	must(x.t, x.Recover())
+}
+
+func (x *restartTest) readSinceBoot() time.Duration {
+	x.boot += x.tick
+	return x.boot
 }
 
 // restartAgent replaces the runner, as after a crash of the agent.
