@@ -184,24 +184,6 @@ func (a *arrayRange) describeEnd(s wire.Status) wire.Status {
 	return s
 }
 
-// abandonedStatus returns the report about a run whose shim was killed. The indexes of a range that have
-// ended never run again, so it has their outputs.
-func (r *Runner) abandonedStatus(a abandonedAttempt) wire.Status {
-	attempt, s := a.attempt, unknownEndStatus()
-	if a.isRebooted {
-		s = rebootedStatus(s)
-	}
-	if attempt.array == nil || len(attempt.task.Spec.Outputs) == 0 {
-		return s
-	}
-	outputs, err := shim.ReadOutputs(r.dirs.ShimDir(attempt.task.Metadata.UID, attempt.number))
-	if err != nil {
-		r.problems.Warn("the outputs of a range cannot be read", err)
-	}
-	s.Outputs = outputs
-	return s
-}
-
 // untilProgress returns the time until reportProgress has something to do. It is false if no range runs.
 func (r *Runner) untilProgress() (wait time.Duration, isNeeded bool) {
 	var next time.Time

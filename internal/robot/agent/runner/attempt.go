@@ -233,6 +233,24 @@ func (r *Runner) endAbandonedAttempts(p *plan, all []abandonedAttempt) error {
 	return nil
 }
 
+// abandonedStatus returns the report about a run whose shim was killed. The indexes of a range that have
+// ended never run again, so it has their outputs.
+func (r *Runner) abandonedStatus(a abandonedAttempt) wire.Status {
+	attempt, s := a.attempt, unknownEndStatus()
+	if a.isRebooted {
+		s = rebootedStatus(s)
+	}
+	if attempt.array == nil || len(attempt.task.Spec.Outputs) == 0 {
+		return s
+	}
+	outputs, err := shim.ReadOutputs(r.dirs.ShimDir(attempt.task.Metadata.UID, attempt.number))
+	if err != nil {
+		r.problems.Warn("the outputs of a range cannot be read", err)
+	}
+	s.Outputs = outputs
+	return s
+}
+
 // cleanUpAttempt removes the control group and the container of an attempt.
 func (r *Runner) cleanUpAttempt(attempt *attempt) (err error) {
 	if group, none := r.host.Cgroup(cgroupName(attempt.task.Metadata.UID, attempt.number)); none == nil {
