@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -71,7 +72,8 @@ func (s Status) WithinLimits() Status {
 	return s
 }
 
-// TruncateText truncates s to at most n bytes, at a character boundary.
+// TruncateText truncates s to at most n bytes, at a character boundary. The result is a copy, so that it does
+// not keep the rest of a long text in memory.
 func TruncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -79,5 +81,5 @@ func TruncateText(s string, n int) string {
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n]
+	return strings.Clone(s[:n])
 }

@@ -226,3 +226,17 @@ func fuzzOne[T any](t *testing.T, payload []byte) {
 		t.Errorf("%q is written as %q, and then as %q (%v)", payload, b, c, err)
 	}
 }
+
+// What is left of a long text must not keep all of it in memory.
+func TestTruncateText_CopiesWhatIsLeft(t *testing.T) {
+	long := strings.Repeat("ä", 100)
+	for n, want := range map[int]float64{len(long): 0, 11: 1} {
+		var got string
+		if allocations := testing.AllocsPerRun(10, func() { got = TruncateText(long, n) }); allocations != want {
+			t.Errorf("%d bytes: %v allocations, want %v", n, allocations, want)
+		}
+		if !strings.HasPrefix(long, got) || len(got) != n-n%2 {
+			t.Errorf("%d bytes: %q", n, got)
+		}
+	}
+}
