@@ -209,11 +209,12 @@ func (a *Agent) assembleParts(options []option) {
 }
 
 func (a *Agent) runnerConfig() runner.Config {
+	deadlinesGoOn := a.carryOverDeadlines()
 	return runner.Config{
 		RobotID: a.config.RobotID, StateDir: a.stateDir(), TaskUser: a.config.TaskUser, Drivers: a.drivers, DockerSocket: a.config.DockerSocket,
 		Policy: a.policy, Host: a.host, Journal: a.journal, Shims: a.shims, LastSeen: a.lastSeen, Logs: a.logs, Reports: a.outbox, Journals: a.journals, Problems: a.problems,
 		Local: a.local, OnLocalChange: func() { a.connection.RegisterAgain() }, Sealed: sealed.Open(a.config.StateDir),
-		DeadlinesGoOn: a.carryOverDeadlines(), ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
+		DeadlinesGoOn: deadlinesGoOn, ContactTimeout: contactHeartbeats * a.config.Heartbeat, Now: time.Now, Log: a.log,
 	}
 }
 
