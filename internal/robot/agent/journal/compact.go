@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // keepBounds limits the size of the journal after a write. The caller holds flushing.
@@ -63,25 +64,32 @@ func (j *Journal) compactFile() error {
 	return j.broken
 }
 
-// snapshotIndex returns the index as lines, numbered from 1.
+// snapshotIndex returns the index and the latest time as lines, numbered from 1.
 func (j *Journal) snapshotIndex() (lines []byte, next uint64, err error) {
 	entries := j.Entries()
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(a.AcceptedAt.Compare(b.AcceptedAt), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	next = 1
-	for _, e := range entries {
-		recs, err := encodeRecords(e.toRecords())
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, r := range recs {
+	add := func(records ...Record) error {
+		encoded, err := encodeRecords(records)
+		for _, r := range encoded {
 			lines = formatLine(lines, next, r.payload)
 			next++
 		}
+		return err
 	}
-	return lines, next, nil
+	for _, e := range entries {
+		if err := add(e.toRecords()...); err != nil {
+			return nil, 0, err
+		}
+	}
+	return lines, next, add(timeRecord(j.LastTime()))
 }
+
+// timeRecord returns a record that has nothing but a time, of an attempt that never was. Its kind is one that
+// agents of earlier versions know: they would take over an attempt with a record of another kind.
+func timeRecord(at time.Time) Record { return Record{Kind: Dropped, At: at} }
 
 func writeSynced(path string, content []byte) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

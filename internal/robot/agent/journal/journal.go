@@ -48,8 +48,9 @@ type Journal struct {
 	now    func() time.Time
 	forget func(Entry)
 
-	mu        sync.Mutex // guards index and gathering
+	mu        sync.Mutex // guards index, lastAt and gathering
 	index     index
+	lastAt    time.Time // the latest one of all records, also of those that were compacted
 	gathering *batch
 
 	flushing  sync.Mutex // guards the rest; taken before mu; held by the Append that writes the batch
@@ -62,7 +63,6 @@ type Journal struct {
 	syncs     uint64
 	broken    error
 	damaged   int
-	lastAt    time.Time // the latest one of the records that Open has read
 }
 
 // batch holds the records of several appends that share one write and one sync.
@@ -108,10 +108,7 @@ func (j *Journal) restoreIndex() error {
 		if err != nil {
 			return err
 		}
-		j.index.applyRecord(rec.Record)
-		if rec.At.After(j.lastAt) {
-			j.lastAt = rec.At
-		}
+		j.applyRecordLocked(rec.Record)
 		open.addRecord(rec)
 		j.next = rec.n + 1
 	}
@@ -128,9 +125,21 @@ func (j *Journal) restoreIndex() error {
 // DamagedLines returns the number of lines that Open skipped.
 func (j *Journal) DamagedLines() int { return j.damaged }
 
-// LastTime returns the latest time in the records that Open has read, by the robot's clock. It is zero if
-// there was none.
-func (j *Journal) LastTime() time.Time { return j.lastAt }
+// LastTime returns the latest time in all records, also in those of attempts that were forgotten, by the
+// robot's clock. It is zero if there is none.
+func (j *Journal) LastTime() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lastAt
+}
+
+// applyRecordLocked updates the index and the latest time.
+func (j *Journal) applyRecordLocked(r Record) {
+	j.index.applyRecord(r)
+	if r.At.After(j.lastAt) {
+		j.lastAt = r.At
+	}
+}
 
 // Entries returns the entries of all attempts, in no order.
 func (j *Journal) Entries() []Entry {
@@ -211,7 +220,7 @@ func (j *Journal) flushBatch(b *batch) error {
 	}
 	j.mu.Lock()
 	for _, e := range b.recs {
-		j.index.applyRecord(e.Record)
+		j.applyRecordLocked(e.Record)
 	}
 	j.mu.Unlock()
 	j.keepBounds()

@@ -45,6 +45,31 @@ func TestJournal_KeepsTheLatestTime(t *testing.T) {
 	}
 }
 
+// The end of an attempt and a forgotten one leave no time of their own in the compacted file.
+func TestJournal_KeepsTheLatestTimeWhenItIsCompacted(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	last := ended("a", 1)
+	last.At = epoch.Add(time.Hour)
+	gone := Record{Kind: Dropped, UID: "b", Attempt: 1, At: epoch.Add(2 * time.Hour)}
+	add(t, j, accepted("a", 1), last, accepted("b", 1), gone)
+	for range 2 {
+		if err := j.compactFile(); err != nil {
+			t.Fatal(err)
+		}
+		if !j.LastTime().Equal(gone.At) {
+			t.Errorf("it ends at %s, want %s", j.LastTime(), gone.At)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = open(t, dir, Options{})
+		if !j.LastTime().Equal(gone.At) || len(j.Entries()) != 1 {
+			t.Errorf("after compaction it ends at %s, with %+v; want %s, and attempt 1 of a", j.LastTime(), j.Entries(), gone.At)
+		}
+	}
+}
+
 func accepted(uid string, attempt int32) Record {
 	return Record{Kind: Accepted, UID: uid, Attempt: attempt, At: epoch, Task: &wire.Task{Metadata: wire.TaskMeta{UID: uid, Name: "line\nend"}}}
 }
