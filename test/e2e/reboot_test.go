@@ -32,7 +32,7 @@ func TestRobot_StartsItsTasksAfterAReboot(t *testing.T) {
 	robot := s.startRebootable("r1", "--mqtt-url", "mqtts://"+way.Addr(), "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	tasks := s.startRebootTasks()
-	s.awaitOutput(`^true$`, "kubectl", "get", "robot", "r1", "-o", "jsonpath={.status.agent.restartsOnReboot}")
+	s.awaitOutput(`^true$`, "kubectl", "get", "robot", "r1", "-o", "jsonpath={.status.agent.restartsTasks}")
 
 	robot.cutPower()
 	tasks.source.Close()

@@ -234,14 +234,10 @@ type AgentInfo struct {
 	// RunsArrays is true if the agent runs Tasks of arrays. Others get none.
 	// +optional
 	RunsArrays bool `json:"runsArrays,omitempty"`
-	// RestartsTasks is true if the agent restarts tasks by their restartPolicy. For others the manager
-	// does.
+	// RestartsTasks is true if the agent restarts tasks by their restartPolicy, also after a restart of
+	// the robot. For others the manager does.
 	// +optional
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
-	// RestartsOnReboot is true if the agent starts tasks again after a restart of the robot, as
-	// restartPolicy.onReboot defines. For others the manager decides.
-	// +optional
-	RestartsOnReboot bool `json:"restartsOnReboot,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

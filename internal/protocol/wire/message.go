@@ -24,12 +24,9 @@ type Register struct {
 	AnswersDispatches bool `json:"answersDispatches,omitempty"`
 	// RunsArrays (v2) is set by agents that run TaskSpec.Array. Others get no such task.
 	RunsArrays bool `json:"runsArrays,omitempty"`
-	// RestartsTasks (v2) is set by agents that restart tasks by TaskSpec.RestartPolicy, and number the
-	// runs of an attempt. For others the manager restarts tasks.
+	// RestartsTasks (v2) is set by agents that restart tasks by TaskSpec.RestartPolicy, also after a restart
+	// of the robot, and number the runs of an attempt. For others the manager restarts tasks.
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
-	// RestartsOnReboot (v2) is set by agents that apply RestartPolicy.OnReboot. Others end all attempts
-	// with the boot of their robot.
-	RestartsOnReboot bool `json:"restartsOnReboot,omitempty"`
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`

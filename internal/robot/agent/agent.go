@@ -226,7 +226,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 	config := transport.ConnectionConfig{
 		RobotID: c.RobotID, Broker: c.Broker, KeepBroker: c.BrokerIsGiven, CA: c.CA, Heartbeat: c.Heartbeat,
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
-		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true, RestartsOnReboot: true},
+		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		ReadPolicy:   a.policy.Read,
 		ReadLocal:    a.local.Read,

@@ -23,7 +23,7 @@ func TestRestart_RunsATaskAgainUntilItIsDeleted(t *testing.T) {
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	s.setFields(func() {
-		if r := s.registers[0]; !r.RestartsTasks || !r.RestartsOnReboot {
+		if !s.registers[0].RestartsTasks {
 			t.Error("the registration does not report that the agent restarts tasks")
 		}
 	})

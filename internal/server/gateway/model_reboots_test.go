@@ -342,12 +342,8 @@ func (r *modelRobot) continueAfterReboot(uid string) {
 	live := r.live[uid]
 	runs := live.runs
 	next := runs.policy.AfterReboot(runs.count, r.m.now)
-	if next.IsExhausted || !r.restartsOnReboot {
-		reason := wire.ReasonRobotRebooted
-		if !r.restartsOnReboot {
-			reason = wire.ReasonAgentRestarted
-		}
-		r.endAttempt(uid, reason, -1)
+	if next.IsExhausted {
+		r.endAttempt(uid, wire.ReasonRobotRebooted, -1)
 		return
 	}
 	r.awaitRun(uid, next, wire.ReasonRobotRebooted, -1)

@@ -28,8 +28,6 @@ type modelRobot struct {
 	up bool
 	// restartsTasks is set if its agent restarts tasks.
 	restartsTasks bool
-	// restartsOnReboot is set if it restarts them after a reboot, too.
-	restartsOnReboot bool
 	// silent is set while it is connected but handles no message for its tasks.
 	silent bool
 	// inbox holds the messages in flight to the robot.

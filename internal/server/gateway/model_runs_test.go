@@ -65,7 +65,7 @@ func newRunsModel(t *rapid.T, rule brokenRule) *model {
 	m := newModel(t)
 	m.broken = rule
 	for _, id := range m.robotIDs() {
-		m.agents[id].restartsTasks, m.agents[id].restartsOnReboot = true, true
+		m.agents[id].restartsTasks = true
 	}
 	m.job.Spec.Disconnect = &robotv1.Disconnect{
 		LostAfter: robotv1.NewDuration(time.Minute), StopOnRobotAfter: robotv1.NewDuration(2 * time.Minute), Reconcile: robotv1.ReconcileKeepOriginal,

@@ -155,7 +155,6 @@ func newModel(t *rapid.T) *model {
 	}
 	m.startServer()
 	for _, id := range m.robotIDs() {
-		m.agents[id].restartsOnReboot = m.agents[id].restartsTasks && rapid.IntRange(0, 3).Draw(t, "restarts on reboot") > 0
 		m.agents[id].connect()
 		m.planRobot(id)
 	}

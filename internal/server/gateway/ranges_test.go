@@ -389,8 +389,8 @@ func startedAttempt(s *robotv1.TaskStatus) {
 func TestCapabilitiesOfAgent_AreWritten(t *testing.T) {
 	for protocol, want := range map[string]bool{robotv1.ProtocolV2: true, robotv1.ProtocolV1: false} {
 		w := robotState{}
-		w.recordRegistration(clock, protocol, wire.Register{RunsArrays: true, RestartsTasks: true, RestartsOnReboot: true})
-		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RunsArrays != want || s.Agent.RestartsTasks != want || s.Agent.RestartsOnReboot != want {
+		w.recordRegistration(clock, protocol, wire.Register{RunsArrays: true, RestartsTasks: true})
+		if s := nextRobotStatus(newKnownRobot("Online").Status, w); s.Agent.RunsArrays != want || s.Agent.RestartsTasks != want {
 			t.Errorf("%s: %+v", protocol, s.Agent)
 		}
 	}

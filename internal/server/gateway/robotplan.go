@@ -84,7 +84,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 	if !w.registered.IsZero() {
 		next.Agent = &robotv1.AgentInfo{
 			Protocol: w.protocol, Version: w.version, Address: w.address,
-			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks, RestartsOnReboot: w.restartsOnReboot,
+			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
 		}
 		next.Policy = policyStatus(w.policy)
 		setLocal(next, w.local)
