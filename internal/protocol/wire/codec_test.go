@@ -57,7 +57,7 @@ func status(t *rapid.T) Status {
 		Message: words(t, "message"), Event: words(t, "event"), Resources: &ResourceUsage{MemoryBytes: rapid.Uint64().Draw(t, "memory")},
 		UpdatedAt: at, Attempt: rapid.Int32().Draw(t, "attempt"), Seq: rapid.Uint64().Draw(t, "seq"), Signal: rapid.Int32().Draw(t, "signal"),
 		Reason: words(t, "reason"), StartedAt: &at, FinishedAt: &at, Outputs: strMap(t, "outputs"),
-		Run: rapid.Int64Range(2, maxRun).Draw(t, "run"), Runs: []Run{{Run: 1, StartedAt: &at, FinishedAt: &at, ExitCode: rapid.Int32().Draw(t, "code of the run")}, {Run: 2, StartedAt: &at}}, NextRunAt: &at,
+		Run: rapid.Int64Range(2, MaxRunNumber).Draw(t, "run"), Runs: []Run{{Run: 1, StartedAt: &at, FinishedAt: &at, ExitCode: rapid.Int32().Draw(t, "code of the run")}, {Run: 2, StartedAt: &at}}, NextRunAt: &at,
 		NeedsSecrets: rapid.Bool().Draw(t, "needs secrets"),
 	}
 }

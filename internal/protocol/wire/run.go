@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// maxRun bounds the number of a run: programs that read numbers as floating point have it exactly.
-const maxRun = 1<<53 - 1
+// MaxRunNumber bounds the number of a run: programs that read numbers as floating point have it exactly.
+const MaxRunNumber = 1<<53 - 1
 
 // boundRuns returns the status with runs within their bounds: the last MaxRuns, each once, in the order
 // of their numbers, which are at most Run. A report without a run has none, and no next one.
 func (s Status) boundRuns() Status {
-	if s.Run = min(max(s.Run, 0), maxRun); s.Run == 0 {
+	if s.Run = min(max(s.Run, 0), MaxRunNumber); s.Run == 0 {
 		s.Runs, s.NextRunAt = nil, nil
 		return s
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // Path returns the path of the runs of a task in the log API.
@@ -48,7 +50,7 @@ func (q Query) Encode() string {
 // ParseQuery parses the result of Encode.
 func ParseQuery(v url.Values) (q Query, err error) {
 	for name, values := range v {
-		most := map[string]int64{"attempt": 1<<31 - 1, "limit": MaxLimit, "before": maxRun}[name]
+		most := map[string]int64{"attempt": 1<<31 - 1, "limit": MaxLimit, "before": wire.MaxRunNumber}[name]
 		if most == 0 {
 			return q, fmt.Errorf("there is no parameter %q", name)
 		}

@@ -26,8 +26,6 @@ type Record struct {
 const (
 	maxLine   = 1 << 10
 	maxReason = 100
-	// maxRun is exact in programs that read numbers as floating point.
-	maxRun = 1<<53 - 1
 )
 
 // Append appends the record as a line to b.
@@ -47,5 +45,5 @@ func Parse(line []byte) (r Record, ok bool) {
 		return Record{}, false
 	}
 	r.Reason = wire.TruncateText(r.Reason, maxReason)
-	return r, r.Run.Run >= 1 && r.Run.Run <= maxRun && r.FinishedAt != nil
+	return r, r.Run.Run >= 1 && r.Run.Run <= wire.MaxRunNumber && r.FinishedAt != nil
 }

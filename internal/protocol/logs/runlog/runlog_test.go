@@ -185,7 +185,7 @@ func TestRecord_RoundTrips(t *testing.T) {
 		times := rapid.Custom(func(t *rapid.T) time.Time { return time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "time")).UTC() })
 		r := Record{
 			Run: wire.Run{
-				Run: rapid.Int64Range(1, maxRun).Draw(t, "run"), StartedAt: rapid.Ptr(times, true).Draw(t, "started"), FinishedAt: rapid.Ptr(times, false).Draw(t, "finished"),
+				Run: rapid.Int64Range(1, wire.MaxRunNumber).Draw(t, "run"), StartedAt: rapid.Ptr(times, true).Draw(t, "started"), FinishedAt: rapid.Ptr(times, false).Draw(t, "finished"),
 				ExitCode: rapid.Int32().Draw(t, "code"), Signal: rapid.Int32().Draw(t, "signal"), Reason: rapid.StringN(0, maxReason, maxReason).Draw(t, "reason"),
 				NoContactSince: rapid.Ptr(times, true).Draw(t, "since"),
 			},
@@ -215,14 +215,14 @@ func FuzzCollector(f *testing.F) {
 				t.Errorf("run %d follows %d", p.Items[i].Run, p.Items[i-1].Run)
 			}
 		}
-		if len(p.Items) > 3 || len(p.Gaps) > 7 || p.RunCount > maxRun {
+		if len(p.Items) > 3 || len(p.Gaps) > 7 || p.RunCount > wire.MaxRunNumber {
 			t.Errorf("%d items of %d, %d gaps", len(p.Items), p.RunCount, len(p.Gaps))
 		}
 	})
 }
 
 func TestQuery_RoundTrips(t *testing.T) {
-	for _, q := range []Query{{}, {Attempt: 2}, {Attempt: 1, Limit: MaxLimit, Before: maxRun}} {
+	for _, q := range []Query{{}, {Attempt: 2}, {Attempt: 1, Limit: MaxLimit, Before: wire.MaxRunNumber}} {
 		v, err := url.ParseQuery(q.Encode())
 		if err != nil {
 			t.Fatal(err)

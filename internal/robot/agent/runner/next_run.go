@@ -66,7 +66,7 @@ func decideNextRun(in nextRunInput) nextRun {
 // reason counts.
 func (in nextRunInput) endInstead() (end wire.Status, isNever bool) {
 	switch {
-	case in.next.IsExhausted:
+	case in.next.IsExhausted, in.last.Run >= wire.MaxRunNumber:
 		return in.last, true
 	case in.stopReason != "":
 		return in.interruptWait(in.stopReason), true

@@ -15,6 +15,8 @@ func TestDecideNextRun(t *testing.T) {
 	due, later := restart.Decision{At: now}, restart.Decision{At: now.Add(1)}
 	offline := restart.Decision{At: now, EndsWithContact: true} // the policy is used up
 	missing, refused := lostSecrets{isMissing: true}, lostSecrets{isMissing: true, isRefused: true}
+	highest := failed
+	highest.Run = wire.MaxRunNumber
 	for name, test := range map[string]struct {
 		in     nextRunInput
 		want   runStart
@@ -29,6 +31,7 @@ func TestDecideNextRun(t *testing.T) {
 		"maintenance":                    {nextRunInput{next: due, secrets: missing, isInMaintenance: true}, startAfterMaintenance, ""},
 
 		"no restart is left":                {nextRunInput{next: restart.Decision{IsExhausted: true}, stopReason: wire.ReasonStopped, isInMaintenance: true}, startNever, wire.ReasonExited},
+		"the highest number of a run":       {nextRunInput{next: due, last: highest}, startNever, wire.ReasonExited},
 		"a stop before all else":            {nextRunInput{next: later, stopReason: wire.ReasonStopped, isPaused: true, isPastBoot: true, secrets: refused}, startNever, wire.ReasonStopped},
 		"a pause":                           {nextRunInput{next: later, isPaused: true, isPastBoot: true, secrets: refused}, startNever, wire.ReasonPaused},
 		"the robot was off":                 {nextRunInput{next: later, isPastBoot: true, secrets: refused, endsOnReboot: true}, startNever, wire.ReasonSelfStopped},
@@ -46,7 +49,10 @@ func TestDecideNextRun(t *testing.T) {
 		"used up, and a reported reboot":    {nextRunInput{next: offline, endsOnReboot: true}, startNever, wire.ReasonRobotRebooted},
 		"used up, and the secrets are gone": {nextRunInput{next: offline, secrets: refused}, startNever, wire.ReasonExited},
 	} {
-		test.in.now, test.in.last = now, failed
+		test.in.now = now
+		if test.in.last.Run == 0 {
+			test.in.last = failed
+		}
 		d := decideNextRun(test.in)
 		if d.start != test.want || d.end.Reason != test.reason {
 			t.Errorf("%s: start %d, end %+v; want %d, %q", name, d.start, d.end, test.want, test.reason)

@@ -127,6 +127,25 @@ func TestReboot_CountsGoOn(t *testing.T) {
 	x.requireEnd(wire.ReasonRobotRebooted, 4)
 }
 
+// A policy without restarts does not count those after a reboot, which is no failure. They have numbers, which
+// end some time.
+func TestReboot_WithoutRestartsIsNotCounted(t *testing.T) {
+	x := newRestartTest(t, ofType("service"), restarting(0, 0))
+	x.dispatch(1)
+	for run := int64(2); run <= 12; run++ {
+		x.begin()
+		x.rebootRobot(cutShort)
+		x.requireStarts("after a reboot", 1)
+		if got := x.live["t1"].restarts; got.run != run || got.count().Restarts != 0 || x.shims.journaled[0] != run {
+			t.Fatalf("run %d with %d restarts, and run %d in the journal; want run %d, and none", got.run, got.count().Restarts, x.shims.journaled[0], run)
+		}
+	}
+	must(t, x.journal.Append(journal.Record{Kind: journal.Run, UID: "t1", Attempt: 1, Run: wire.MaxRunNumber, BootID: x.bootID}))
+	x.rebootRobot(cutShort)
+	x.requireStarts("after the run with the highest number", 0)
+	x.requireEnd(wire.ReasonRobotRebooted, wire.MaxRunNumber)
+}
+
 // A service whose restarts are used up waits as its policy defines, and ends without fault if contact
 // returns first.
 func TestReboot_WithUsedUpRestarts(t *testing.T) {
