@@ -11,17 +11,18 @@ const stopUsage = `Usage: k8s4r-agent stop TASK [flags]
 
 Stops a task. That is no failure of the task. It does not run on this robot until
 k8s4r-agent restart, also after a reboot; the cluster may run it on another robot. It
-needs no network. Root, the agent's user and the members of the agent's localGroup
-may use it, and the cluster shows who did.
+needs no network, but the task starts again only with contact: use restart without stop
+to start its process again. Root, the agent's user and the members of the agent's
+localGroup may use it, and the cluster shows who did.
 
 `
 
 const restartUsage = `Usage: k8s4r-agent restart TASK [flags]
 
 Restarts a task at once; its restartPolicy does not count that. A task that was stopped
-by k8s4r-agent stop may run on this robot again: the cluster starts it when the robot
-has contact. Root, the agent's user and the members of the agent's localGroup may use
-it.
+by k8s4r-agent stop may run on this robot again, but does not start at once: it starts
+when the server sends it again, which needs contact. Root, the agent's user and the
+members of the agent's localGroup may use it.
 
 `
 

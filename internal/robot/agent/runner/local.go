@@ -120,7 +120,28 @@ func (r *Runner) stopAtRobot(q LocalRequest) (string, error) {
 		return "", err
 	}
 	r.stopAttempt(attempt, wire.ReasonStoppedAtRobot, killTimeout(attempt.task.Spec))
-	return "stopped; it does not run on this robot until k8s4r-agent restart", nil
+	return r.describeHold(), nil
+}
+
+// describeHold returns what follows after a task was stopped here.
+func (r *Runner) describeHold() string {
+	if r.hasContact() {
+		return "stopped; it does not run on this robot until k8s4r-agent restart"
+	}
+	return "stopped; it does not run on this robot until k8s4r-agent restart and the next contact"
+}
+
+// describeRelease returns what follows after a task that was stopped here may run again: only the server
+// starts another attempt.
+func (r *Runner) describeRelease() string {
+	switch {
+	case !r.hasContact():
+		return "may run on this robot again, but does not start now, because the robot has no contact; " +
+			"it will start when the server sends it again, at the next contact"
+	case r.isInMaintenance():
+		return "may run on this robot again; it will start when the server sends it again, after the maintenance"
+	}
+	return "may run on this robot again; it will start when the server sends it again, unless another robot runs it now"
 }
 
 // restartAtRobot allows a task that was stopped here again, or starts the next run of one that was not. The
@@ -130,7 +151,7 @@ func (r *Runner) restartAtRobot(q LocalRequest) (string, error) {
 	if now.FindStopped(q.UID) != nil {
 		next := *now
 		next.StoppedTasks = slices.DeleteFunc(slices.Clone(now.StoppedTasks), func(t wire.StoppedTask) bool { return t.UID == q.UID })
-		return "may run on this robot again; the cluster starts it when the robot has contact", r.writeLocal(next)
+		return r.describeRelease(), r.writeLocal(next)
 	}
 	if err := r.checkRestart(attempt); err != nil {
 		return "", err

@@ -90,6 +90,33 @@ func TestLocalStop_EndsWaitAtOnce(t *testing.T) {
 	x.requireStarts("after the stop", 1)
 }
 
+// The attempt has ended, so another one needs the server. The technician must know that nothing starts before.
+func TestLocalStop_AnswersSayWhatFollows(t *testing.T) {
+	for name, test := range map[string]struct {
+		change        func(*restartTest)
+		stop, restart string // ends of the answers
+	}{
+		"with contact":    {func(*restartTest) {}, "until k8s4r-agent restart", "when the server sends it again, unless another robot runs it now"},
+		"without contact": {func(x *restartTest) { x.SetConnected(false) }, "until k8s4r-agent restart and the next contact", "when the server sends it again, at the next contact"},
+		"in maintenance":  {func(x *restartTest) { x.mustOperate(LocalMaintenanceOn) }, "until k8s4r-agent restart", "when the server sends it again, after the maintenance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := waitingTest(t)
+			test.change(x)
+			for _, step := range []struct {
+				action LocalAction
+				want   string
+			}{{LocalStop, test.stop}, {LocalRestart, test.restart}} {
+				if got, err := x.operate(step.action); err != nil || !strings.HasSuffix(got, step.want) {
+					t.Errorf("%s: %q, %v, want an answer that ends with %q", step.action, got, err, step.want)
+				}
+			}
+			x.pass(time.Minute)
+			x.requireStarts("without the server", 1)
+		})
+	}
+}
+
 // The agent is killed between the write of the state and the stop of the task.
 func TestLocalStop_IsCarriedOutByTheNextAgent(t *testing.T) {
 	hold := wire.LocalState{StoppedTasks: []wire.StoppedTask{{UID: "t1", By: person}}}
