@@ -43,8 +43,8 @@ type Preparer interface {
 
 // Sweeper is a driver whose tasks are not processes below their shim.
 type Sweeper interface {
-	// Sweep ends what is left of an attempt whose shim was killed, and waits until it is gone. On
-	// an error, some of it may still run.
+	// Sweep ends what is left of a run whose shim was killed, and of earlier runs of its attempt, and
+	// waits until it is gone. On an error, some of it may still run. A later run is left alone.
 	Sweep(a Attempt) error
 }
 
@@ -56,10 +56,11 @@ type Meter interface {
 	MeasureUse(attempts []Attempt) map[Attempt]proc.Use
 }
 
-// Attempt identifies one attempt of a task.
+// Attempt identifies one run of an attempt of a task.
 type Attempt struct {
 	UID    string `json:"uid"` // of the task
 	Number int32  `json:"number"`
+	Run    int64  `json:"run"`
 	Robot  string `json:"robot"`
 }
 
@@ -157,7 +158,7 @@ type Set map[string]Driver
 // drivers.
 func NewProcessSet() Set { return Set{"exec": Exec{}, "raw_exec": Exec{}, "java": Java{}} }
 
-// Sweep ends what is left of an attempt whose shim was killed, if the driver is a Sweeper. The
+// Sweep ends what is left of a run whose shim was killed, if the driver is a Sweeper. The
 // agent finds processes of this robot itself, by their environment.
 func (s Set) Sweep(driver string, a Attempt) error {
 	if d, ok := s[driver].(Sweeper); ok {

@@ -124,9 +124,9 @@ func (r *Runner) buildShimSpec(attempt *attempt) (s shim.Spec, err error) {
 	return s, err
 }
 
-// driverAttempt returns the identity of an attempt as drivers use it.
+// driverAttempt returns the identity of the run of an attempt as drivers use it.
 func (r *Runner) driverAttempt(attempt *attempt) driver.Attempt {
-	return driver.Attempt{UID: attempt.task.Metadata.UID, Number: attempt.number, Robot: r.robotID}
+	return driver.Attempt{UID: attempt.task.Metadata.UID, Number: attempt.number, Run: attempt.runNumber(), Robot: r.robotID}
 }
 
 // handleShimEvent records that a task has started or that its shim has exited.
@@ -292,7 +292,8 @@ func (r *Runner) finishAttempt(p *plan, attempt *attempt, s wire.Status) {
 	r.quotas.removeRun(attempt)
 	r.dropSealedSecrets(attempt)
 	if attempt.mayLeaveContainer {
-		go func() { _ = r.drivers.Sweep(driverDocker, r.driverAttempt(attempt)) }()
+		last := r.driverAttempt(attempt)
+		go func() { _ = r.drivers.Sweep(driverDocker, last) }()
 	}
 	r.dirs.touchSharedDirs(attempt.task, r.now())
 	r.logs.EndLog(logship.Attempt{UID: s.TaskUID, Attempt: s.Attempt})

@@ -90,7 +90,7 @@ func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
 	r := New(Config{
 		RobotID: robot, StateDir: StateDir(t.TempDir()), Drivers: driver.Set{"elsewhere": elsewhere}, Logs: noLogs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	attempt := &attempt{number: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
+	attempt := &attempt{number: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}, restarts: &restarts{run: 7}}
 	p := &plan{}
 	if err := r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt}}); !errors.Is(err, elsewhere.err) || !p.isEmpty() {
 		t.Errorf("endAbandonedRuns = %v with %+v, want %v and no report", err, p, elsewhere.err)
@@ -99,7 +99,7 @@ func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
 	if err := r.endAbandonedAttempts(p, []abandonedAttempt{{attempt: attempt}}); err != nil || len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonAgentRestarted {
 		t.Errorf("endAbandonedRuns = %v with %+v", err, p.reports)
 	}
-	want := driver.Attempt{UID: "t1", Number: 3, Robot: robot}
+	want := driver.Attempt{UID: "t1", Number: 3, Run: 7, Robot: robot}
 	if !slices.Equal(elsewhere.swept, []driver.Attempt{want, want}) {
 		t.Errorf("swept %+v, want %+v twice", elsewhere.swept, want)
 	}

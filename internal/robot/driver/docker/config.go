@@ -31,9 +31,11 @@ func containerConfig(t driver.Task, user containerUser, start string) (*containe
 	return config, nil
 }
 
-// containerLabels returns the labels by which Sweep finds all containers of an attempt.
+// containerLabels returns the labels by which Sweep finds all containers of a run.
 func containerLabels(a driver.Attempt) map[string]string {
-	return map[string]string{labelUID: a.UID, labelAttempt: strconv.Itoa(int(a.Number)), labelRobot: a.Robot}
+	return map[string]string{
+		labelUID: a.UID, labelAttempt: strconv.Itoa(int(a.Number)), labelRun: strconv.FormatInt(a.Run, 10), labelRobot: a.Robot,
+	}
 }
 
 // containerEnv leaves out the robot's default PATH, so that the PATH of the image applies.

@@ -26,7 +26,7 @@ type Driver struct {
 	Socket string
 
 	mu sync.Mutex
-	// unswept lists the attempts whose containers could not be removed while the engine was down.
+	// unswept lists the runs whose containers could not be removed while the engine was down.
 	unswept []driver.Attempt
 }
 
@@ -34,6 +34,7 @@ type Driver struct {
 const (
 	labelUID     = "io.k8s4r.task-uid"
 	labelAttempt = "io.k8s4r.attempt"
+	labelRun     = "io.k8s4r.run"
 	labelRobot   = "io.k8s4r.robot"
 )
 
@@ -118,7 +119,7 @@ func (d *Driver) Start(t driver.Task) (driver.Running, error) {
 	return nil, errors.Join(d.explainError(err), d.removeContainers(t.Contained.Attempt))
 }
 
-// Sweep removes the containers of an attempt.
+// Sweep removes the containers of a run and of earlier ones of its attempt.
 func (d *Driver) Sweep(a driver.Attempt) error {
 	err := d.removeContainers(a)
 	if err == nil {
@@ -159,7 +160,8 @@ func (d *Driver) retrySweep() {
 	}
 }
 
-// removeContainers kills and removes the containers of an attempt with their anonymous volumes.
+// removeContainers kills and removes the containers of a run, and of earlier ones of its attempt, with their
+// anonymous volumes.
 func (d *Driver) removeContainers(a driver.Attempt) error {
 	engine, err := d.openEngine()
 	if err != nil {
@@ -175,9 +177,18 @@ func (d *Driver) removeContainers(a driver.Attempt) error {
 	}
 	var errs []error
 	for _, c := range found.Items {
-		errs = append(errs, removeContainer(ctx, engine, c.ID))
+		if runOf(c.Labels) <= a.Run { // the next run may have begun since
+			errs = append(errs, removeContainer(ctx, engine, c.ID))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// runOf returns the run to which a container belongs. It is zero for one that an agent of an earlier version
+// has started.
+func runOf(labels map[string]string) int64 {
+	run, _ := strconv.ParseInt(labels[labelRun], 10, 64)
+	return run
 }
 
 // removeContainer removes a container, or waits until another client has removed it.
