@@ -79,14 +79,18 @@ func (c *clusterState) blockedRobots(group key) []string {
 }
 
 // leaveBlockedRobots cancels the reservations of a group's Tasks on blocked robots, unless they were
-// dispatched.
+// dispatched. Those are checked again, because a task of their replica may wait for another robot.
 func (c *clusterState) leaveBlockedRobots(group key) {
 	blocked := c.blockedRobots(group)
 	if len(blocked) == 0 {
 		return
 	}
-	for _, e := range c.tasks.byKey {
-		if e.replica.Group == group && !e.dispatched && e.robot != "" && slices.Contains(blocked, e.robot) {
+	for k, e := range c.tasks.byKey {
+		switch {
+		case e.replica.Group != group || !slices.Contains(blocked, e.robot):
+		case e.dispatched:
+			c.toNotify = append(c.toNotify, k)
+		default:
 			c.cancelReservation(e)
 		}
 	}

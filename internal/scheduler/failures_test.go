@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,5 +113,91 @@ func TestFailureIndex_ForgetsTasks(t *testing.T) {
 	s.state.updateTask(deleting)
 	if x := s.state.failures; len(x.byTask)+len(x.counts) > 0 {
 		t.Errorf("left: %+v", x)
+	}
+}
+
+// replicaOfDaemon returns two tasks of a replica of the group: a daemon on r1, and one that has yet to
+// start beside it.
+func replicaOfDaemon(g *v1alpha1.TaskGroup) (daemon, waits *v1alpha1.Task) {
+	daemon, waits = replicaTask(g, 2, lifecycle.TaskRunning, "r1"), replicaTask(g, 2, lifecycle.TaskPending, "")
+	daemon.Name = "daemon"
+	return daemon, waits
+}
+
+// The tasks of a replica share a robot. A task that may not start on a blocked robot would wait for the
+// end of those that run there, and a daemon has none.
+func TestScheduler_TakesReplicaAlongFromBlockedRobot(t *testing.T) {
+	block := func(s *Scheduler, g *v1alpha1.TaskGroup) {
+		s.state.updateTask(failOn(g, 0, lifecycle.TaskSoftFailed))
+		s.state.updateTask(failOn(g, 1, lifecycle.TaskSoftFailed))
+	}
+	for name, lastStep := range map[string]func(s *Scheduler, g *v1alpha1.TaskGroup, waits *v1alpha1.Task){
+		"blocked by failures while the task waits": func(s *Scheduler, g *v1alpha1.TaskGroup, waits *v1alpha1.Task) {
+			s.state.updateTask(waits)
+			block(s, g)
+		},
+		"blocked by the status of the group": func(s *Scheduler, g *v1alpha1.TaskGroup, waits *v1alpha1.Task) {
+			s.state.updateTask(waits)
+			blocked := g.DeepCopy()
+			blocked.Status.BlockedRobots = []string{"r1"}
+			s.state.updateGroup(blocked)
+		},
+		"blocked before the task waits": func(s *Scheduler, g *v1alpha1.TaskGroup, waits *v1alpha1.Task) {
+			block(s, g)
+			s.state.toNotify = nil
+			s.state.updateTask(waits)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, g := blockAfterTwo(4)
+			s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r2", 4))
+			daemon, waits := replicaOfDaemon(g)
+			s.state.updateTask(daemon)
+			lastStep(s, g, waits)
+			want := "task " + waits.Name + " of the same replica cannot start on this robot, which is blocked for the task group, and must run on another one"
+			if why := s.EvictionReason(keyOf(daemon)); why != want {
+				t.Errorf("eviction reason %q, want %q", why, want)
+			}
+			if !slices.Contains(s.state.toNotify, keyOf(daemon)) {
+				t.Error("the controller of the daemon is not notified")
+			}
+			daemon = daemon.DeepCopy()
+			daemon.Status.State = string(lifecycle.TaskPending)
+			s.state.updateTask(daemon)
+			s.decide(noon)
+			for _, x := range []*v1alpha1.Task{daemon, waits} {
+				if robot, why := s.assignedRobot(x); robot != "r2" {
+					t.Errorf("%s: robot %q: %s", x.Name, robot, why)
+				}
+			}
+		})
+	}
+}
+
+func TestScheduler_LetsReplicaContinueOnBlockedRobot(t *testing.T) {
+	for name, change := range map[string]func(s *Scheduler, waits *v1alpha1.Task){
+		"no other robot could run the task that waits": func(s *Scheduler, _ *v1alpha1.Task) { s.state.removeRobot(key{Namespace: "ns", Name: "r2"}) },
+		"the lost attempt of the task may be restored": func(_ *Scheduler, waits *v1alpha1.Task) {
+			waits.Status.LostAttempt = 1
+			waits.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: "r1"}}
+		},
+		"the task must run there": func(_ *Scheduler, waits *v1alpha1.Task) {
+			waits.Spec.Type, waits.Spec.TargetRobot = v1alpha1.JobTypeSystem, "r1"
+		},
+		"no task waits": func(_ *Scheduler, waits *v1alpha1.Task) { waits.Status.State = string(lifecycle.TaskCompleted) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, g := blockAfterTwo(4)
+			s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r2", 4))
+			daemon, waits := replicaOfDaemon(g)
+			change(s, waits)
+			s.state.updateTask(daemon)
+			s.state.updateTask(failOn(g, 0, lifecycle.TaskSoftFailed))
+			s.state.updateTask(failOn(g, 1, lifecycle.TaskSoftFailed))
+			s.state.updateTask(waits)
+			if why := s.EvictionReason(keyOf(daemon)); why != "" {
+				t.Errorf("it is evicted: %s", why)
+			}
+		})
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// demandOfTask returns what a Task needs by itself.
-func (c *clusterState) demandOfTask(t *v1alpha1.Task) placement.Demand {
-	e := newTaskEntry(t)
-	d := placement.Demand{Tasks: []placement.Task{e.Task}, Group: e.replica.Group.Name, Since: t.CreationTimestamp.Time}
+// demandOfEntry returns what a task needs by itself.
+func (c *clusterState) demandOfEntry(e *taskEntry) placement.Demand {
+	d := placement.Demand{Tasks: []placement.Task{e.Task}, Group: e.replica.Group.Name, Since: e.createdAt}
 	newDemandBuilder(c).termsOfEntry(e).applyTo(&d)
 	return d
 }
@@ -22,7 +21,7 @@ func (c *clusterState) demandOfTask(t *v1alpha1.Task) placement.Demand {
 // ignores the room that the Task itself holds on them. What the robots offer is read from the
 // objects, because the state may not contain yet that one of them has reconnected.
 func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b *v1alpha1.Robot) string {
-	d := c.demandOfTask(t)
+	d := c.demandOfEntry(newTaskEntry(t))
 	s := placement.Snapshot{Demands: []placement.Demand{d}}
 	for _, object := range []*v1alpha1.Robot{a, b} {
 		if object == nil {
@@ -50,12 +49,19 @@ func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b *v1alpha1.Robot) strin
 // hasCapableRobot reports whether any robot could ever run the Task, except those on which it
 // or another task of its replica has failed.
 func (c *clusterState) hasCapableRobot(t *v1alpha1.Task, failed []string) bool {
-	d := c.demandOfTask(t)
-	d.Failed = slices.Concat(failed, c.failedRobotsOfSiblings(t))
+	required := ""
 	if !taskstate.CanChangeRobot(t) {
-		d.Robot = t.Spec.TargetRobot
+		required = t.Spec.TargetRobot
 	}
-	return placement.CanAnyRun(&d, c.robots.usableBy(t.Namespace))
+	return c.canAnyRobotRun(newTaskEntry(t), failed, required)
+}
+
+// canAnyRobotRun reports whether any robot could ever run a task, except those on which it or another
+// task of its replica has failed. If required is not empty, only that robot counts.
+func (c *clusterState) canAnyRobotRun(e *taskEntry, failed []string, required string) bool {
+	d := c.demandOfEntry(e)
+	d.Failed, d.Robot = slices.Concat(failed, c.failedRobotsOfSiblings(e)), required
+	return placement.CanAnyRun(&d, c.robots.usableBy(e.key.Namespace))
 }
 
 // evictionReason returns why a task must leave its robot, or "".
@@ -63,8 +69,5 @@ func (c *clusterState) evictionReason(k key) string {
 	if e := c.tasks.byKey[k]; e != nil && e.victimOf != "" {
 		return "preempted by task " + e.victimOf + ", which has a higher priority"
 	}
-	if name := c.tasks.evictedBy(k); name != "" {
-		return "task " + name + " of the same replica failed on this robot and must run on another one"
-	}
-	return ""
+	return c.evictionBySibling(k)
 }

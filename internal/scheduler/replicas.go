@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
@@ -60,28 +59,46 @@ func (x *taskIndex) pendingRobot(r taskstate.Replica) (robot string) {
 	return robot
 }
 
-// evictedBy returns the task of the same replica that has failed on this one's robot and waits
-// for another one, or "". It would wait forever, because the tasks of a replica share a robot.
+// evictionBySibling returns why a task must leave its robot for a task of the same replica, or "". That
+// one waits for another robot, and would wait forever, because the tasks of a replica share a robot.
 // Tasks of a split replica do not evict each other.
-func (x *taskIndex) evictedBy(k key) string {
-	e := x.byKey[k]
+func (c *clusterState) evictionBySibling(k key) string {
+	e := c.tasks.byKey[k]
 	if e == nil || e.robot == "" {
 		return ""
 	}
-	for name, sibling := range x.byReplica[e.replica] {
-		if sibling.robot == "" && slices.Contains(sibling.failedRobots, e.robot) && !x.isSplit(e.replica, x.robotsOf(e.replica)) {
-			return name.Name
+	for name, sibling := range c.tasks.byReplica[e.replica] {
+		if sibling.robot != "" {
+			continue
+		}
+		if why := c.exclusionFrom(sibling, e.robot); why != "" && !c.tasks.isSplit(e.replica, c.tasks.robotsOf(e.replica)) {
+			return "task " + name.Name + " of the same replica " + why + " and must run on another one"
 		}
 	}
 	return ""
 }
 
-// evictSiblings evicts the siblings of a task from robots on which it has failed. Those that were
+// exclusionFrom returns why a task must run on another robot than this one, or "". A robot that is
+// blocked for the group excludes only tasks that another robot could run: the others fail, and what
+// runs there may continue.
+func (c *clusterState) exclusionFrom(e *taskEntry, robot string) string {
+	switch {
+	case slices.Contains(e.failedRobots, robot):
+		return "failed on this robot"
+	case e.requiredRobot != "", e.lostRobot == robot: // its lost attempt may continue there
+		return ""
+	case slices.Contains(c.blockedRobots(e.replica.Group), robot) && c.canAnyRobotRun(e, e.failedRobots, ""):
+		return "cannot start on this robot, which is blocked for the task group,"
+	}
+	return ""
+}
+
+// evictSiblings evicts the siblings of a task from robots on which it cannot start. Those that were
 // not dispatched yet lose their reservation.
 func (c *clusterState) evictSiblings(e *taskEntry) {
 	for k, sibling := range c.tasks.byReplica[e.replica] {
 		switch {
-		case sibling.robot == "" || !slices.Contains(e.failedRobots, sibling.robot):
+		case sibling.robot == "" || c.exclusionFrom(e, sibling.robot) == "":
 		case sibling.dispatched:
 			c.toNotify = append(c.toNotify, k)
 		case sibling != e && c.tasks.unconfirmed[k] == nil:
@@ -90,20 +107,19 @@ func (c *clusterState) evictSiblings(e *taskEntry) {
 	}
 }
 
-// failedRobotsOfSiblings returns the robots that a Task cannot use because another task of
+// failedRobotsOfSiblings returns the robots that a task cannot use because another task of
 // its replica has failed there. Otherwise tasks that share a robot would wait forever for one on
 // which none of them has failed.
-func (c *clusterState) failedRobotsOfSiblings(t *v1alpha1.Task) (robots []string) {
-	r, k := taskstate.ReplicaOf(t), keyOf(t)
-	if c.tasks.isSplit(r, c.tasks.robotsOf(r)) {
+func (c *clusterState) failedRobotsOfSiblings(e *taskEntry) (robots []string) {
+	if c.tasks.isSplit(e.replica, c.tasks.robotsOf(e.replica)) {
 		return nil
 	}
-	for name, sibling := range c.tasks.byReplica[r] {
-		if name != k {
+	for name, sibling := range c.tasks.byReplica[e.replica] {
+		if name != e.key {
 			robots = append(robots, sibling.failedRobots...)
 		}
 	}
-	for _, ended := range c.initTasks.byReplica[r] {
+	for _, ended := range c.initTasks.byReplica[e.replica] {
 		for _, robot := range ended.failedRobots {
 			if robot != ended.robot { // it does not have to run again there
 				robots = append(robots, robot)

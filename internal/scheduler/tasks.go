@@ -168,7 +168,7 @@ func (c *groupCounts) hasStarted(group key, uid types.UID) bool {
 // newTaskEntry returns an entry with the needs of a Task. It is not added to the index.
 func newTaskEntry(t *v1alpha1.Task) *taskEntry {
 	return &taskEntry{
-		Task: apiconv.TaskOf(t), key: keyOf(t), job: t.Spec.JobName, replica: taskstate.ReplicaOf(t),
+		Task: apiconv.TaskOf(t), key: keyOf(t), job: t.Spec.JobName, replica: taskstate.ReplicaOf(t), createdAt: t.CreationTimestamp.Time,
 		constraints: apiconv.ConstraintsFrom(t.Spec.Constraints),
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
 // planJob runs the job controller once.
@@ -246,11 +247,26 @@ func (m *model) evictionReason(t *robotv1.Task, at string) string {
 		return "its robot is drained"
 	}
 	for _, s := range m.siblings(t) {
-		if lifecycle.TaskState(s.Status.State).IsPlaceable() && slices.Contains(s.Status.FailedRobots, at) {
+		switch {
+		case !lifecycle.TaskState(s.Status.State).OrPending().IsPlaceable():
+		case slices.Contains(s.Status.FailedRobots, at):
 			return "a task of its replica has failed there"
+		case m.mustLeaveBlocked(s, at):
+			return "its robot is blocked, and a task of its replica waits for another one"
 		}
 	}
 	return ""
+}
+
+// mustLeaveBlocked reports whether a waiting task cannot join its replica on a robot, because that is
+// blocked for their group, but could run on another one.
+func (m *model) mustLeaveBlocked(t *robotv1.Task, robot string) bool {
+	isElsewhere := func(s *robotv1.Task) bool {
+		return lifecycle.TaskState(s.Status.State).IsActive() && s.CurrentRobot() != robot
+	}
+	isSplit := slices.ContainsFunc(m.siblings(t), isElsewhere)
+	return slices.Contains(m.cache.groups["g"].Status.BlockedRobots, robot) && !isSplit &&
+		taskstate.LostAttemptRobot(t) != robot && m.hasCapableRobot(t)
 }
 
 // siblings returns the other tasks of a replica whose tasks wait for each other.
