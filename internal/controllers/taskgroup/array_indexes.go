@@ -125,7 +125,7 @@ func (x *arrayIndexes) countRange(n int, records map[string]taskRecord) {
 }
 
 // recount counts the indexes. One with a Task of its own is in the state of that Task, whatever its
-// range shows.
+// range shows, but for one of a range whose attempt has yet to end.
 func (r *rangeIndexes) recount(records map[string]taskRecord) {
 	r.counts, r.untried = indexCounts{}, indexset.Set{}
 	c, exists := records[r.task]
@@ -143,17 +143,34 @@ func (r *rangeIndexes) recount(records map[string]taskRecord) {
 	r.counts.untried = r.untried.Len()
 	done := succeeded.Len()
 	left := open.Len() - done - r.counts.untried
+	r.counts.addState(lifecycle.TaskCompleted, done)
 	switch {
 	case !c.state.IsActive():
 		r.counts.addState(c.state, left)
 	case left > 0:
 		r.counts.addState(c.state, 1)
 		r.counts.addState(lifecycle.TaskPending, left-1)
-	case done > 0: // the end of the attempt was not reported yet, and the job must wait for it
-		r.counts.addState(c.state, 1)
-		done--
+	default:
+		r.counts.countAttempt(c.state)
 	}
-	r.counts.addState(lifecycle.TaskCompleted, done)
+}
+
+// countAttempt counts one index in the state of its range, of which none is left to run: the end of the
+// attempt was not reported yet. Otherwise the job could end or be paused while a robot has the range.
+func (c *indexCounts) countAttempt(s lifecycle.TaskState) {
+	isOther := func(of lifecycle.TaskState) bool { return c.in[of] > 0 && !of.IsActive() }
+	at := slices.IndexFunc(lifecycle.TaskStates, isOther)
+	switch {
+	case c.in[lifecycle.TaskCompleted] > 0:
+		c.addState(lifecycle.TaskCompleted, -1)
+	case c.untried > 0:
+		c.untried--
+	case at >= 0:
+		c.addState(lifecycle.TaskStates[at], -1)
+	default:
+		return // all of them are on robots
+	}
+	c.addState(s, 1)
 }
 
 // nextUntried returns the first failed indexes that have no Task and for which none is being created.

@@ -59,6 +59,13 @@ func TestArrayIndexes_CountsEachIndexInOneState(t *testing.T) {
 		{"a range that waits", []*v1alpha1.Task{rangeTask(&w, 0, pending, "", "")}, map[lifecycle.TaskState]int{pending: 4}, 0},
 		{"of a range that runs, one index does", []*v1alpha1.Task{rangeTask(&w, 0, running, "0", "")}, map[lifecycle.TaskState]int{completed: 1, running: 1, pending: 2}, 0},
 		{"the attempt has yet to end", []*v1alpha1.Task{rangeTask(&w, 0, running, "0-3", "")}, map[lifecycle.TaskState]int{completed: 3, running: 1}, 0},
+		{"all have failed, and the attempt has yet to end", []*v1alpha1.Task{rangeTask(&w, 0, running, "", "0-3")}, map[lifecycle.TaskState]int{running: 1}, 3},
+		{"all have Tasks, and the attempt has yet to end", []*v1alpha1.Task{
+			rangeTask(&w, 2, lifecycle.TaskDispatching, "", ""), indexTask(&w, 8, lifecycle.TaskPaused), indexTask(&w, 9, lifecycle.TaskPaused),
+		}, map[lifecycle.TaskState]int{lifecycle.TaskDispatching: 1, lifecycle.TaskPaused: 1}, 0},
+		{"so do theirs", []*v1alpha1.Task{
+			rangeTask(&w, 2, lifecycle.TaskUnknown, "", "8-9"), indexTask(&w, 8, running), indexTask(&w, 9, running),
+		}, map[lifecycle.TaskState]int{running: 2}, 0},
 		{"the last range is smaller", []*v1alpha1.Task{rangeTask(&w, 2, lifecycle.TaskUnknown, "", "")}, map[lifecycle.TaskState]int{lifecycle.TaskUnknown: 1, pending: 1}, 0},
 		{"failed indexes without a Task", []*v1alpha1.Task{rangeTask(&w, 1, completed, "4-5", "6-7")}, map[lifecycle.TaskState]int{completed: 2}, 2},
 		{"a failed index with a Task is in its state", []*v1alpha1.Task{rangeTask(&w, 1, completed, "4-5", "6-7"), indexTask(&w, 7, running)}, map[lifecycle.TaskState]int{completed: 2, running: 1}, 1},

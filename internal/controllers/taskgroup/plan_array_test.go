@@ -150,6 +150,38 @@ func TestPlan_BoundsTasksOfIndexes(t *testing.T) {
 	}
 }
 
+// A robot may have a range although each of its indexes has ended, or is in the state of a Task of its own.
+func TestPlan_GroupAwaitsEndOfRange(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		failed string // indexes that failed in the range
+		own    lifecycle.TaskState
+		job    lifecycle.JobState
+	}{
+		{"to be paused", "0-1", lifecycle.TaskPaused, lifecycle.JobPauseRequested},
+		{"to be paused, when the range runs its indexes again", "", lifecycle.TaskPaused, lifecycle.JobPauseRequested},
+		{"to be canceled", "0-1", "", lifecycle.JobCancelRequested},
+		{"to complete", "0-1", lifecycle.TaskCompleted, lifecycle.JobRunning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := newInput(1, ofArray(2), inState(string(lifecycle.JobRunning)), inJob(c.job))
+			for _, state := range []lifecycle.TaskState{lifecycle.TaskDispatching, lifecycle.TaskCompleted} {
+				tasks := []*v1alpha1.Task{rangeTask(&in, 0, state, "", c.failed)}
+				for i := range int32(2) {
+					if c.own != "" {
+						tasks = append(tasks, indexTask(&in, i, c.own))
+					}
+				}
+				status := Plan(noon, Config{}.WithDefaults(), countIndexes(in, tasks...)).Status
+				isRunning, isOnRobot := status.State == string(lifecycle.JobRunning), state.IsActive()
+				if isRunning != isOnRobot || status.RunningTasks+status.DispatchingTasks > 1 {
+					t.Errorf("the range is %s, and the group is %s: %+v", state, status.State, status.TaskCounts)
+				}
+			}
+		})
+	}
+}
+
 // A Task that was created counts before the cache shows it.
 func TestPlan_IndexTaskBeingCreated(t *testing.T) {
 	w := newInput(1, ofArray(4))

@@ -217,27 +217,43 @@ func (m *model) countRange(in *taskgroup.ArrayInput, tasks map[string]*robotv1.T
 	state := lifecycle.TaskState(t.Status.State).OrPending()
 	succeeded, failed := array.Ended(t)
 	all, _ := indexset.Parse(t.Spec.Array.Indexes)
+	inState, untried := map[lifecycle.TaskState]int{}, 0
 	isCounted := !state.IsActive() // one index counts as that which the robot runs
 	for i := range all.All() {
 		own := tasks[indexTaskName(i)]
 		switch {
 		case own != nil:
-			in.InState[lifecycle.TaskState(own.Status.State).OrPending()]++
+			inState[lifecycle.TaskState(own.Status.State).OrPending()]++
 		case failed.Contains(i):
-			in.Untried++
+			untried++
 			if m.tasks[indexTaskName(i)] == nil {
 				in.NextUntried = append(in.NextUntried, taskgroup.IndexTask{Index: i, FailedIn: t.Name})
 			}
 		case !isCounted:
-			in.InState[state]++
+			inState[state]++
 			isCounted = true
 		case succeeded.Contains(i):
-			in.InState[lifecycle.TaskCompleted]++
+			inState[lifecycle.TaskCompleted]++
 		case state.IsActive():
-			in.InState[lifecycle.TaskPending]++
+			inState[lifecycle.TaskPending]++
 		default:
-			in.InState[state]++
+			inState[state]++
 		}
+	}
+	if !isCounted { // none is left, and the attempt has yet to end
+		at := slices.IndexFunc(lifecycle.TaskStates, func(s lifecycle.TaskState) bool { return inState[s] > 0 && !s.IsActive() })
+		switch {
+		case untried > 0:
+			untried--
+			inState[state]++
+		case at >= 0:
+			inState[lifecycle.TaskStates[at]]--
+			inState[state]++
+		}
+	}
+	in.Untried += untried
+	for s, n := range inState {
+		in.InState[s] += n
 	}
 }
 
