@@ -85,10 +85,16 @@ func (h runHistory) appendTo(dir string) (err error) {
 	if _, err := w.Append(lines); err != nil {
 		return err
 	}
-	if h.ended || written/historySyncEvery != last/historySyncEvery {
+	if h.mustSync(last, written) {
 		return w.Sync()
 	}
 	return nil
+}
+
+// mustSync reports whether the records after the last one that was there must be on the disk before they are
+// sent. Those of runs are in the journal too, but that of the return of contact is not.
+func (h runHistory) mustSync(last, written int64) bool {
+	return h.ended || !h.contactAt.IsZero() || written/historySyncEvery != last/historySyncEvery
 }
 
 // encodeAfter returns the records of the runs after a number, and the number of the last run.

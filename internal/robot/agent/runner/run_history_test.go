@@ -271,3 +271,21 @@ func TestRunHistory_FindsTheLastRunInANewSegment(t *testing.T) {
 		}
 	}
 }
+
+// A record that only the log has, and that the server gets before a power cut, would be in the place of another.
+func TestRunHistory_SyncsWhatTheJournalHasNot(t *testing.T) {
+	for name, test := range map[string]struct {
+		h             runHistory
+		last, written int64
+		want          bool
+	}{
+		"runs of which the journal has the last ones":  {runHistory{}, 1, 4, false},
+		"more runs than the journal has":               {runHistory{}, 4, 5, true},
+		"the return of contact":                        {runHistory{contactAt: time.Unix(1, 0)}, 4, 4, true},
+		"the end of the attempt, whose journal may go": {runHistory{ended: true}, 4, 4, true},
+	} {
+		if got := test.h.mustSync(test.last, test.written); got != test.want {
+			t.Errorf("%s: synced %t, want %t", name, got, test.want)
+		}
+	}
+}
