@@ -37,13 +37,13 @@ func (k robotKey) open() (cipher.AEAD, error)         { return k.choose().open()
 func (k robotKey) openOrCreate() (cipher.AEAD, error) { return k.choose().openOrCreate() }
 
 func (k robotKey) choose() keyKeeper {
-	ofTPM := tpmKey{filepath.Join(k.dir, "key.tpm"), k.connect}
+	ofTPM := tpmKey{filepath.Join(k.dir, keyOfTPM), k.connect}
 	if _, err := os.Stat(ofTPM.path); !errors.Is(err, fs.ErrNotExist) {
 		return ofTPM
 	}
 	t, err := k.connect()
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return fileKey{filepath.Join(k.dir, "key")}
+		return fileKey{filepath.Join(k.dir, keyInFile)}
 	}
 	if err == nil {
 		_ = t.Close()

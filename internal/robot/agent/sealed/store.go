@@ -24,6 +24,12 @@ const DirName = "sealed"
 // suffix ends the names of the files with secrets.
 const suffix = ".secrets"
 
+// The names of the files with a key.
+const (
+	keyInFile = "key"
+	keyOfTPM  = "key.tpm"
+)
+
 // Store has the secrets of attempts. One goroutine uses it. It creates its key with the first secrets.
 type Store struct {
 	dir string
@@ -89,12 +95,14 @@ func (s *Store) Remove(uid string, attempt int32) error {
 	return nil
 }
 
-// Sweep removes the secrets of all attempts that are not to be kept.
+// Sweep removes the secrets of all attempts that are not to be kept, and files that a power cut has left while
+// they were written.
 func (s *Store) Sweep(keep func(uid string, attempt int32) bool) error {
-	files, err := filepath.Glob(filepath.Join(s.dir, "*"+suffix))
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	for _, file := range files {
-		uid, attempt, ok := parseName(filepath.Base(file))
-		if !ok || !keep(uid, attempt) {
+		name := filepath.Base(file)
+		uid, attempt, ok := parseName(name)
+		if isKey := name == keyInFile || name == keyOfTPM; !isKey && (!ok || !keep(uid, attempt)) {
 			err = errors.Join(err, os.Remove(file))
 		}
 	}

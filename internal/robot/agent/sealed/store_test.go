@@ -131,9 +131,10 @@ func TestStore_SweepKeepsLiveAttempts(t *testing.T) {
 		must(t, s.Put("a.b", attempt+1, values))
 	}
 	must(t, os.WriteFile(filepath.Join(state, DirName, "unknown.secrets"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(state, DirName, ".a.b.2.secrets-123456"), nil, 0o600)) // the power failed during a write
 	must(t, s.Sweep(func(uid string, attempt int32) bool { return uid == "a.b" && attempt == 2 }))
-	left, _ := filepath.Glob(filepath.Join(state, DirName, "*"+suffix))
-	if len(left) != 1 || filepath.Base(left[0]) != "a.b.2.secrets" {
+	left, _ := filepath.Glob(filepath.Join(state, DirName, "*"))
+	if len(left) != 2 || filepath.Base(left[0]) != "a.b.2.secrets" || filepath.Base(left[1]) != keyInFile {
 		t.Errorf("left are %v", left)
 	}
 	requireValues(t, state, "a.b", 2, values)
