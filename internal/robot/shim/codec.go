@@ -24,7 +24,7 @@ type codec struct {
 
 // codecVersion is the first byte. It changes with Spec: the programs of k8s4r up and of its node's shims
 // are two files.
-const codecVersion = 3
+const codecVersion = 4
 
 var errOtherVersion = errors.New("the attempt was sent by another version of the program; install all programs in the same version")
 
@@ -56,6 +56,7 @@ func (c *codec) spec(s *Spec) {
 		number(c, d)
 	}
 	number(c, &s.LogBytes)
+	number(c, &s.LogGap)
 	number(c, &s.TimerSlack)
 	c.flag(&s.Namespaces)
 	c.texts(&s.Outputs)

@@ -46,7 +46,7 @@ func openOutput(s Spec) (o *output, err error) {
 
 // openLog begins the log of an attempt, or continues that of the runs before.
 func openLog(s Spec, now time.Time) (*record.Writer, error) {
-	options := record.Options{SegmentSize: s.LogBytes / logSegments, Keep: logSegments}
+	options := record.Options{SegmentSize: s.LogBytes / logSegments, Keep: logSegments, Gap: s.LogGap}
 	if s.LogLine == "" {
 		return record.NewWriter(s.LogDir, options), nil
 	}

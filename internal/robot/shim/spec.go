@@ -29,6 +29,9 @@ type Spec struct {
 	// LogLine is a line of the agent before the output, in the log of the runs before. If empty, there
 	// is no log yet.
 	LogLine string
+	// LogGap is how many bytes of the log are left out before LogLine. After a power cut the server may
+	// have more of the log than the robot, and takes nothing again that begins before its end.
+	LogGap int64
 
 	Driver string
 	Config wire.TaskConfig

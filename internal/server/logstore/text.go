@@ -33,7 +33,7 @@ func serverLine(at time.Time, text string) []byte {
 
 // lostLine returns the line that replaces lost bytes.
 func lostLine(at time.Time, n int64) []byte {
-	return serverLine(at, fmt.Sprintf("%d bytes of this log are lost: the robot had to remove them before they could be sent", n))
+	return serverLine(at, fmt.Sprintf("up to %d bytes of this log are lost: the robot removed them before they were sent, or lost them with its power", n))
 }
 
 // replayLines returns the state after more lines of a log, which begins with a mark.

@@ -15,6 +15,8 @@ type Options struct {
 	SegmentSize int64
 	// Keep is the number of files to keep. If 0, 10.
 	Keep int
+	// Gap is how many bytes OpenWriter leaves out before it continues a log. If 0, none.
+	Gap int64
 	// FlushAfter is how long text without a newline is held back. If 0, 100 ms.
 	FlushAfter time.Duration
 }
@@ -93,6 +95,11 @@ func OpenWriter(dir string, o Options, now time.Time) (*Writer, error) {
 	w := newWriter(segments, o)
 	if err := w.findOpenLines(dir); err != nil {
 		return nil, errors.Join(err, segments.Close())
+	}
+	if o.Gap > 0 {
+		if err := segments.Skip(o.Gap); err != nil {
+			return nil, err
+		}
 	}
 	w.endOpenLines(now)
 	return w, nil

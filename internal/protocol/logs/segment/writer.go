@@ -223,6 +223,13 @@ func (w *Writer) removeOldest() error {
 	return nil
 }
 
+// Skip leaves out the next n bytes. Readers get them as lost.
+func (w *Writer) Skip(n int64) error {
+	err := w.Close()
+	w.end += n
+	return err
+}
+
 // End returns the offset of the next byte.
 func (w *Writer) End() int64 { return w.end }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -266,6 +267,48 @@ func TestShipper_ReportsLostBytes(t *testing.T) {
 	begin, text := onRobot(t, dir)
 	if it := s.logs[a]; it.lost != begin || begin == 0 || !bytes.Equal(it.text, text) {
 		t.Errorf("lost %d of %d, and %d bytes of %d", it.lost, begin, len(it.text), len(text))
+	}
+}
+
+// After a power cut the server has more of the log than the robot. All of the next run must arrive.
+func TestShipper_SendsTheRunAfterAPowerCut(t *testing.T) {
+	for name, left := range map[string]int64{"half is on the disk": 2, "nothing is": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, 1, 0)
+			dir, a := t.TempDir(), Attempt{UID: "task", Attempt: 1}
+			ship, stop := s.run(Config{})
+			ship.AddLog(a, dir)
+			w := record.NewWriter(dir, record.Options{})
+			w.Write(record.Stdout, []byte(strings.Repeat("run 1\n", 1000)), time.Now())
+			w.Close(time.Now())
+			_, text := onRobot(t, dir)
+			size := int64(len(text))
+			eventually(t, "the first run is acknowledged", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.logs[a] != nil && s.logs[a].acked == size
+			})
+			stop()
+			if left > 0 {
+				left = size / left
+			}
+			if err := os.Truncate(filepath.Join(dir, "00000000000000000000.log"), left); err != nil {
+				t.Fatal(err)
+			}
+			w, err := record.OpenWriter(dir, record.Options{Gap: 1 << 20}, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Write(record.Stdout, []byte(strings.Repeat("run 2\n", 500)), time.Now())
+			w.Close(time.Now())
+			ship, _ = s.run(Config{})
+			ship.AddLog(a, dir)
+			ship.EndLog(a)
+			eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
+			if it := s.logs[a]; bytes.Count(it.text, []byte("stdout F run 1\n")) != 1000 || bytes.Count(it.text, []byte("stdout F run 2\n")) != 500 || it.lost == 0 {
+				t.Errorf("%d bytes are lost, and the server has\n%s", it.lost, it.text[size:])
+			}
+		})
 	}
 }
 

@@ -101,7 +101,7 @@ func (r *Runner) tidySharedDirs() {
 func (r *Runner) buildShimSpec(attempt *attempt) (s shim.Spec, err error) {
 	uid, task := attempt.task.Metadata.UID, attempt.task.Spec
 	s = shim.Spec{
-		Dir: r.dirs.RunDir(uid, attempt.number, attempt.runNumber()), LogDir: r.dirs.LogDir(uid, attempt.number), LogLine: r.logLine(attempt), LastSeenDir: string(r.dirs),
+		Dir: r.dirs.RunDir(uid, attempt.number, attempt.runNumber()), LogDir: r.dirs.LogDir(uid, attempt.number), LogLine: r.logLine(attempt), LogGap: attempt.restarts.logGap(), LastSeenDir: string(r.dirs),
 		Driver: task.Driver, Range: attempt.shimRange(), WorkDir: r.dirs.WorkDir(uid, attempt.number),
 		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), SelfStopAfter: time.Duration(task.StopOnRobotAfter),
 	}

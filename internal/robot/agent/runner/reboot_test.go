@@ -98,6 +98,9 @@ func requireSecondRun(x *restartTest) {
 	if got, want := x.shims.specs[0].LogLine, "run 2 starts, because the robot was restarted during run 1"; got != want {
 		x.t.Errorf("the log has %q, want %q", got, want)
 	}
+	if got := x.shims.specs[0].LogGap; got != powerCutGap {
+		x.t.Errorf("the log has a gap of %d bytes after a power cut, want %d", got, powerCutGap)
+	}
 	x.begin()
 	x.pass(reportPause)
 	s := x.lastReport()
@@ -230,6 +233,9 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 			if test.starts == 0 && !test.waits {
 				x.requireEnd(test.reason, 1)
 				return
+			}
+			if test.starts > 0 && x.shims.specs[0].LogGap != 0 {
+				t.Errorf("the log has a gap of %d bytes after an orderly end", x.shims.specs[0].LogGap)
 			}
 			if got := x.live["t1"]; got.isWaiting() != test.waits || got.restarts.count().Restarts != test.restartCount {
 				t.Errorf("waits %t, restart %d", got.isWaiting(), got.restarts.count().Restarts)

@@ -704,8 +704,8 @@ func TestRestart_EnvironmentOfALaterRun(t *testing.T) {
 			t.Errorf("directories of run %d: %+v", i+1, spec)
 		}
 	}
-	if got, want := x.shims.specs[2].LogLine, "run 3 starts, 2.5s after run 2 ended: exit code 7"; got != want || x.shims.specs[0].LogLine != "" {
-		t.Errorf("the log has %q, want %q, and nothing before the first run", got, want)
+	if got, want := x.shims.specs[2].LogLine, "run 3 starts, 2.5s after run 2 ended: exit code 7"; got != want || x.shims.specs[0].LogLine != "" || x.shims.specs[2].LogGap != 0 {
+		t.Errorf("the log has %q, want %q, nothing before the first run, and no gap", got, want)
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("the task's directory did not stay: %v", err)

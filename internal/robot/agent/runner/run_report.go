@@ -55,6 +55,22 @@ func (r *Runner) logLine(attempt *attempt) string {
 	return fmt.Sprintf("run %d starts, %s after run %d ended: %s", x.run, pause, x.last.status.Run, describeRunEnd(x.last.status))
 }
 
+// powerCutGap is more output than a task writes, as a rule, in the half minute in which the kernel may not
+// have written it to the disk.
+const powerCutGap = 1 << 20
+
+// logGap returns how many bytes of the log the next run leaves out. A shutdown that has stopped the last run
+// has also written its log to the disk.
+func (x *restarts) logGap() int64 {
+	if x == nil || x.last == nil || !x.isRebooted {
+		return 0
+	}
+	if end := x.last.status; end.Reason == wire.ReasonRobotRebooted && end.ExitCode != unknownEndStatus().ExitCode {
+		return 0
+	}
+	return powerCutGap
+}
+
 // reportRun reports about the run of an attempt, at most once in reportPause. The last report counts.
 func (r *Runner) reportRun(p *plan, attempt *attempt, s wire.Status) {
 	s = r.buildReport(attempt, s)
