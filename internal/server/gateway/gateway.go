@@ -554,7 +554,7 @@ func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 		g.onRevocationChanged(r.Name)
 	}
 	w := g.robots.stateOf(r.Name)
-	if w.awaitsAnswer(r) {
+	if w.awaitsAnswer(g.now(), r) {
 		g.robotQueue.Add(r.Name)
 	}
 	if first {

@@ -29,12 +29,19 @@ func setLocal(s *robotv1.RobotStatus, local *wire.LocalState) {
 		fmt.Sprintf("In maintenance since %s, by %s: %s", m.Since.UTC().Format(time.RFC3339), m.By, m.Reason))
 }
 
+// unlockRepeat is the time between two messages that ask a robot to end the same maintenance.
+const unlockRepeat = 10 * time.Second
+
 // awaitsAnswer reports whether the robot is due a response: to its registration, or because a user has
-// asked to end its maintenance since. The latter waits for a message of the robot: before, this server
-// may have no connection over which to send it.
-func (w *robotState) awaitsAnswer(r *robotv1.Robot) bool {
+// asked to end its maintenance. The latter waits for a message of the robot: before, this server may
+// have no connection over which to send it. It is repeated until the robot registers the end, because
+// a message is lost if the server's connection breaks before the broker has it.
+func (w *robotState) awaitsAnswer(now time.Time, r *robotv1.Robot) bool {
 	id := unlockOf(r)
-	return w.awaitsResponse || id != "" && id != w.sentUnlock && !w.lastSeen.IsZero()
+	if w.awaitsResponse || id == "" || w.lastSeen.IsZero() {
+		return w.awaitsResponse
+	}
+	return id != w.sentUnlock || now.Sub(w.sentUnlockAt) >= unlockRepeat
 }
 
 // unlockOf returns the ID of the robot's maintenance, if a user has asked to end it. It is empty if none

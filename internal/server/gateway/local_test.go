@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestPlanRobot_IgnoresLocalStateOfLegacyAgents(t *testing.T) {
 	}
 }
 
-func TestPlanRobot_SendsUnlockOncePerConnection(t *testing.T) {
+func TestPlanRobot_RepeatsUnlockUntilTheRobotRegisters(t *testing.T) {
 	r := newKnownRobot("Online")
 	w := registeredWith(t, r, robotv1.ProtocolV2, inMaintenance)
 	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
@@ -88,9 +89,12 @@ func TestPlanRobot_SendsUnlockOncePerConnection(t *testing.T) {
 	if s.answer == nil || !s.answer.Success || s.answer.UnlockMaintenance != "m1" {
 		t.Fatalf("it is sent %+v", s.answer)
 	}
-	w.sentUnlock = s.answer.UnlockMaintenance
-	if s := planRobot(clock, "r1", w, r, period); s.answer != nil {
-		t.Errorf("it is sent again %+v", s.answer)
+	w.sentUnlock, w.sentUnlockAt = s.answer.UnlockMaintenance, clock
+	if s := planRobot(clock.Add(unlockRepeat-1), "r1", w, r, period); s.answer != nil {
+		t.Errorf("it is sent again at once %+v", s.answer)
+	}
+	if s := planRobot(clock.Add(unlockRepeat), "r1", w, r, period); s.answer == nil || s.answer.UnlockMaintenance != "m1" {
+		t.Errorf("while the maintenance goes on it is sent %+v", s.answer)
 	}
 	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{Local: inMaintenance}) // over the next connection
 	if s := planRobot(clock, "r1", w, r, period); s.answer == nil || s.answer.UnlockMaintenance != "m1" {
@@ -125,4 +129,48 @@ func TestRecordHeartbeat_SendsUnlockAfterRestartOfServer(t *testing.T) {
 			t.Errorf("unlock of %q: it is sent %+v", id, s.answer)
 		}
 	}
+}
+
+// The server has queued the unlock when its connection breaks, and the robot keeps its own.
+func TestRecordHeartbeat_RepeatsUnlockOfBrokenConnection(t *testing.T) {
+	r, now := newKnownRobot("Online"), clock
+	registeredWith(t, r, robotv1.ProtocolV2, inMaintenance)
+	r.Spec.UnlockMaintenance = "m1"
+	g := newSweepingGateway(t, r)
+	g.now = func() time.Time { return now }
+	beat := func() (connections []int64) {
+		t.Helper()
+		g.recordHeartbeat("r1", robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}, g.objects.robot("r1"))
+		if s := planRobot(now, "r1", g.stateOf("r1"), g.objects.robot("r1"), period); s.answer != nil {
+			g.sendResponse("r1", s.answer)
+		}
+		return takeConnections(g.mqtt)
+	}
+	first := g.mqtt.nextConnection()
+	if got := beat(); !slices.Equal(got, []int64{first}) {
+		t.Fatalf("it is queued for the connections %d, want %d", got, first)
+	}
+	g.mqtt.nextConnection() // the message is dropped
+	second := g.mqtt.nextConnection()
+	now = now.Add(unlockRepeat)
+	if got := beat(); !slices.Equal(got, []int64{second}) {
+		t.Fatalf("then it is queued for the connections %d, want %d", got, second)
+	}
+	ended := g.objects.robot("r1").DeepCopy()
+	ended.Status.Maintenance, ended.ResourceVersion = nil, "2"
+	g.handleRobotUpdate(ended)
+	now = now.Add(unlockRepeat)
+	if got := beat(); len(got) != 0 {
+		t.Errorf("after the maintenance it is queued for the connections %d", got)
+	}
+}
+
+// takeConnections empties the queues, and returns for which connections their messages are.
+func takeConnections(c *mqttClient) (connections []int64) {
+	for _, q := range c.queues {
+		for len(q) > 0 {
+			connections = append(connections, (<-q).connection)
+		}
+	}
+	return connections
 }

@@ -63,7 +63,9 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 func (g *Gateway) sendResponse(id string, a *wire.Response) {
 	a.StoresRuns = a.Success && g.logs.canStore() && g.mqtt.receivesRuns.Load()
 	if g.sendMessage(id, wire.KindResponse, a) {
-		g.robots.updateState(id, true, func(w *robotState) { w.awaitsResponse, w.sentUnlock = false, a.UnlockMaintenance })
+		g.robots.updateState(id, true, func(w *robotState) {
+			w.awaitsResponse, w.sentUnlock, w.sentUnlockAt = false, a.UnlockMaintenance, g.now()
+		})
 		if a.Success {
 			g.attributes.resendTasks(id)
 		}

@@ -66,7 +66,7 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, statusP
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
 			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
 	}
-	if w.awaitsAnswer(r) && !r.IsRevoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
+	if w.awaitsAnswer(now, r) && !r.IsRevoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
 		s.answer = &wire.Response{Success: true, Message: messageAccepted, RobotID: id, UnlockMaintenance: unlockOf(r)}
 	}
 	return s

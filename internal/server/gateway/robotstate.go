@@ -54,8 +54,10 @@ type robotState struct {
 	restartsTasks bool
 	// local is what people at the robot have decided, as registered and within limits. Nil: nothing.
 	local *wire.LocalState
-	// sentUnlock is the ID of the maintenance that the robot was asked to end over this connection.
-	sentUnlock string
+	// sentUnlock is the ID of the maintenance that the robot was last asked to end since it registered,
+	// and sentUnlockAt when. Empty: none.
+	sentUnlock   string
+	sentUnlockAt time.Time
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
 	// contacts counts the messages that change lastSeen.
