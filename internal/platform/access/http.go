@@ -3,6 +3,7 @@ package access
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,9 @@ func WriteStatus(w http.ResponseWriter, err apierrors.APIStatus) {
 	status := err.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	w.Header().Set("Content-Type", "application/json")
+	if after, ok := apierrors.SuggestsClientDelay(&apierrors.StatusError{ErrStatus: status}); ok {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
 	w.WriteHeader(int(status.Code))
 	_ = json.NewEncoder(w).Encode(status) // the client may be gone
 }

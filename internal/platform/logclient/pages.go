@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
@@ -29,12 +31,36 @@ func ListRuns(ctx context.Context, config *rest.Config, at serveraddr.Address, n
 	return p, err
 }
 
-// getJSON decodes the answer of the server to a request.
+const (
+	// maxTries bounds the requests for one page. Clients of the API server try as often.
+	maxTries = 10
+	// maxRetryAfter bounds the time between two of them that the server may ask for.
+	maxRetryAfter = 10 * time.Second
+)
+
+// getJSON decodes the answer of the server to a request. It repeats a request that the server has
+// refused for now.
 func getJSON(ctx context.Context, config *rest.Config, at serveraddr.Address, address string, into any) error {
 	c, err := newClient(config, at)
 	if err != nil {
 		return err
 	}
+	for try := 1; ; try++ {
+		err := getJSONOnce(ctx, c, at, address, into)
+		after, ok := apierrors.SuggestsClientDelay(err)
+		if !ok || try == maxTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(min(time.Duration(after)*time.Second, maxRetryAfter)):
+		}
+	}
+}
+
+// getJSONOnce is getJSON without repetition.
+func getJSONOnce(ctx context.Context, c *http.Client, at serveraddr.Address, address string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+address, nil)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/limits"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
@@ -26,13 +27,15 @@ type Gate interface {
 	IsAllowed(ctx context.Context, u *access.User, do authorizationv1.ResourceAttributes) (bool, error)
 }
 
-// Handler serves requests. All fields are required.
+// Handler serves requests. All exported fields are required.
 type Handler struct {
 	Gate     Gate
 	Tasks    client.Reader
 	Store    logstore.Store
 	Notifier *Notifier
 	Log      logr.Logger
+
+	runs limits.Slots // of requests for runs, by user
 }
 
 // Routes returns a handler of all routes.
@@ -42,15 +45,16 @@ func (h *Handler) Routes() http.Handler {
 	return mux
 }
 
-// Register adds the routes to mux.
+// Register adds the routes to mux. It is called once.
 func (h *Handler) Register(mux *http.ServeMux) {
+	h.runs.Max, h.runs.MaxPerName = maxRunRequests, maxRunRequestsOfUser
 	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/logs", h.handleLogs)
 	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/runs", h.handleRuns)
 }
 
 func (h *Handler) handleLogs(w http.ResponseWriter, r *http.Request) {
 	name := client.ObjectKey{Namespace: r.PathValue("namespace"), Name: r.PathValue("task")}
-	if err := h.authorize(r, name); err != nil {
+	if _, err := h.authorize(r, name); err != nil {
 		h.writeError(w, err)
 		return
 	}
@@ -72,21 +76,22 @@ func (h *Handler) handleLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
+// authorize returns the user of a request, who may read the log of the task.
+func (h *Handler) authorize(r *http.Request, name client.ObjectKey) (*access.User, error) {
 	u, err := access.AuthenticateConnection(h.Gate, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	allowed, err := h.Gate.IsAllowed(r.Context(), u, authorizationv1.ResourceAttributes{
 		Namespace: name.Namespace, Verb: "get", Group: robotv1.GroupVersion.Group, Resource: "tasks", Subresource: "log", Name: name.Name,
 	})
 	if err != nil {
-		return apierrors.NewServiceUnavailable(err.Error())
+		return nil, apierrors.NewServiceUnavailable(err.Error())
 	}
 	if !allowed {
-		return apierrors.NewForbidden(tasks, name.Name, fmt.Errorf("user %q cannot get tasks/log in namespace %q", u.Name, name.Namespace))
+		return nil, apierrors.NewForbidden(tasks, name.Name, fmt.Errorf("user %q cannot get tasks/log in namespace %q", u.Name, name.Namespace))
 	}
-	return nil
+	return u, nil
 }
 
 var tasks = robotv1.GroupVersion.WithResource("tasks").GroupResource()

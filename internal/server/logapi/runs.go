@@ -3,22 +3,35 @@ package logapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/limits"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
+// Each request for runs reads all records of an attempt, so only so many are served at the same time.
+const (
+	maxRunRequests       = 32
+	maxRunRequestsOfUser = 8
+	// retryRunsAfter is when a client that was refused may try again.
+	retryRunsAfter = time.Second
+)
+
 // handleRuns answers with a page of the runs of an attempt.
 func (h *Handler) handleRuns(w http.ResponseWriter, r *http.Request) {
 	name := client.ObjectKey{Namespace: r.PathValue("namespace"), Name: r.PathValue("task")}
-	if err := h.authorize(r, name); err != nil {
+	u, err := h.authorize(r, name)
+	if err != nil {
 		h.writeError(w, err)
 		return
 	}
@@ -27,7 +40,12 @@ func (h *Handler) handleRuns(w http.ResponseWriter, r *http.Request) {
 		h.writeError(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
+	if err := h.runs.Take(u.Name); err != nil {
+		h.writeError(w, newTooManyRuns(err, u.Name))
+		return
+	}
 	page, err := h.readRuns(r.Context(), name, q)
+	h.runs.Free(u.Name)
 	if err != nil {
 		h.writeError(w, err)
 		return
@@ -35,6 +53,15 @@ func (h *Handler) handleRuns(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(page) // the client is gone
+}
+
+// newTooManyRuns returns the answer to a request for which there is no slot.
+func newTooManyRuns(err error, user string) error {
+	text := fmt.Sprintf("%d requests for runs are served at the same time; try again", maxRunRequests)
+	if errors.Is(err, limits.ErrTooManyOfName) {
+		text = fmt.Sprintf("%d requests for runs of user %q are served at the same time; try again when one of them has ended", maxRunRequestsOfUser, user)
+	}
+	return apierrors.NewTooManyRequests(text, int(retryRunsAfter.Seconds()))
 }
 
 // readRuns returns the runs of an attempt: those with records, and those of the status after them.

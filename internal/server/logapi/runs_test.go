@@ -1,18 +1,23 @@
 package logapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/server/logstore"
 )
@@ -134,5 +139,71 @@ func TestRuns_AreRefused(t *testing.T) {
 		if code, _ := b.readRuns(query); code != want {
 			t.Errorf("%s: %d, want %d", query, code, want)
 		}
+	}
+}
+
+// heldStore holds reads until released is closed.
+type heldStore struct {
+	logstore.Store
+	reads    chan struct{} // one value for each read that is held
+	released chan struct{}
+}
+
+// ReadAt implements logstore.Store.
+func (s heldStore) ReadAt(ctx context.Context, k logstore.Key, offset int64, buf []byte) (segment.Chunk, error) {
+	select {
+	case <-s.released:
+	default:
+		s.reads <- struct{}{}
+		<-s.released
+	}
+	return s.Store.ReadAt(ctx, k, offset, buf)
+}
+
+func TestRuns_AreBoundedPerUserAndInAll(t *testing.T) {
+	b := newBench(t)
+	b.setState(lifecycle.TaskRunning, 1)
+	b.setRuns(1, 2)
+	held := heldStore{Store: b.store, reads: make(chan struct{}, 2*maxRunRequests), released: make(chan struct{})}
+	routes := (&Handler{Gate: fakeGate{}, Tasks: b.tasks, Store: held, Notifier: b.notifier, Log: logr.Discard()}).Routes()
+	request := func(user string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, runlog.Path("default", "t1"), http.NoBody)
+		r.Header.Set("Authorization", user)
+		w := httptest.NewRecorder()
+		routes.ServeHTTP(w, r)
+		return w
+	}
+	requireRefused := func(user, why string) {
+		t.Helper()
+		answer := make(chan *httptest.ResponseRecorder, 1)
+		go func() { answer <- request(user) }()
+		select {
+		case <-held.reads:
+			t.Errorf("a further request of %s is served", user)
+		case w := <-answer:
+			if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), why) {
+				t.Errorf("%s gets %d, Retry-After %q, %s", user, w.Code, w.Header().Get("Retry-After"), w.Body)
+			}
+		}
+	}
+	codes := make(chan int, maxRunRequests)
+	for user := range maxRunRequests / maxRunRequestsOfUser {
+		for range maxRunRequestsOfUser {
+			go func() { codes <- request(fmt.Sprintf("user-%d", user)).Code }()
+			<-held.reads
+		}
+		if user == 0 {
+			requireRefused("user-0", `8 requests for runs of user \"user-0\"`)
+		}
+	}
+	requireRefused("alice", "32 requests for runs are served")
+	close(held.released)
+	for range maxRunRequests {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("a request within the bounds: %d", code)
+		}
+	}
+	if w := request("alice"); w.Code != http.StatusOK {
+		t.Errorf("after the others have ended: %d", w.Code)
 	}
 }
