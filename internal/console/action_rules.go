@@ -39,13 +39,14 @@ const (
 	actCordon   verb = "cordon"
 	actDrain    verb = "drain"
 	actUncordon verb = "uncordon"
+	actUnlock   verb = "unlock"
 	actDelete   verb = "delete"
 )
 
 // actionLabels are the labels of the actions, in the order of display.
 var actionLabels = []action{
 	{actPause, "Pause", false}, {actResume, "Resume", false}, {actRequeue, "Requeue", false}, {actPriority, "Priority", false}, {actCordon, "Cordon", false},
-	{actUncordon, "Uncordon", false}, {actDrain, "Drain", true}, {actCancel, "Cancel", true}, {actDelete, "Delete", true},
+	{actUncordon, "Uncordon", false}, {actDrain, "Drain", true}, {actUnlock, "Unlock", true}, {actCancel, "Cancel", true}, {actDelete, "Delete", true},
 }
 
 // actionFunc applies an action to one object.
@@ -69,6 +70,7 @@ var actionRules = map[row.Kind]map[verb]actionRule{
 	row.Tasks: {actRequeue: {canRequeue, rejectRequeue}},
 	row.Robots: {
 		actCordon: newPatchAction(actions.Cordon.Apply), actDrain: newPatchAction(actions.Drain.Apply), actUncordon: newPatchAction(actions.Uncordon.Apply),
+		actUnlock: newPatchAction(actions.UnlockMaintenance),
 	},
 	row.JobFlows: {
 		actPause: newPatchAction(actions.SuspendFlow), actResume: {canResume, resumeFlow}, actCancel: newPatchAction(actions.CancelFlow), actRequeue: newPatchAction(retryFailedSteps),

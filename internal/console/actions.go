@@ -55,7 +55,7 @@ type actionsOut struct {
 type action struct {
 	Action verb   `json:"action"`
 	Label  string `json:"label"`
-	// Destructive is set for actions that stop or remove something.
+	// Destructive is set for actions that stop or remove something, such as a maintenance.
 	Destructive bool `json:"destructive"`
 }
 

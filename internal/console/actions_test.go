@@ -96,6 +96,9 @@ func TestListActions_FollowsState(t *testing.T) {
 	robot := func(cordoned, drained bool) *v1alpha1.Robot {
 		return &v1alpha1.Robot{ObjectMeta: metaOf("r"), Spec: v1alpha1.RobotSpec{Unschedulable: cordoned, Drain: drained}}
 	}
+	inMaintenance, unlocked := robot(false, false), robot(false, false)
+	inMaintenance.Status.Maintenance = &v1alpha1.RobotMaintenance{ID: "m1"}
+	unlocked.Status.Maintenance, unlocked.Spec.UnlockMaintenance = inMaintenance.Status.Maintenance, "m1"
 	pausedJob := jobIn("j", "paused")
 	pausedJob.Spec.DesiredState = v1alpha1.DesiredPaused
 	suspended := flowWith("f", flowv1.Running)
@@ -117,6 +120,8 @@ func TestListActions_FollowsState(t *testing.T) {
 		{"a robot", robot(false, false), "cordon drain delete"},
 		{"a cordoned robot", robot(true, false), "uncordon drain delete"},
 		{"a drained robot", robot(false, true), "cordon uncordon delete"},
+		{"a robot in maintenance", inMaintenance, "cordon drain unlock delete"},
+		{"a robot whose unlock is requested", unlocked, "cordon drain delete"},
 		{"a running flow", flowWith("f", flowv1.Running), "pause cancel delete"},
 		{"a suspended flow", suspended, "resume cancel delete"},
 		{"a flow with an aborted job", abortedFlow(), "pause resume cancel delete"},
@@ -136,7 +141,7 @@ func TestListActions_FollowsState(t *testing.T) {
 			var got []string
 			for _, a := range NewServer(Parts{}).listActions(newFakeStore(c.object).items[0]) {
 				got = append(got, string(a.Action))
-				if destructive := slices.Contains([]verb{actDrain, actCancel, actDelete}, a.Action); a.Destructive != destructive {
+				if destructive := slices.Contains([]verb{actDrain, actUnlock, actCancel, actDelete}, a.Action); a.Destructive != destructive {
 					t.Errorf("%s: destructive is %t", a.Action, a.Destructive)
 				}
 			}

@@ -43,6 +43,8 @@ type details struct {
 	Array *taskIndexes `json:"array,omitempty"`
 	// Arrays are those of the groups of a job, or of a group.
 	Arrays []arraySummary `json:"arrays,omitempty"`
+	// StoppedTasks is set for robots only: tasks that people at the robot have stopped.
+	StoppedTasks []stoppedTask `json:"stoppedTasks,omitempty"`
 	// Children counts the objects that this one controls, by kind.
 	Children []children `json:"children"`
 	// Why explains in sentences what the object waits for, or how it ended.
@@ -139,8 +141,9 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	if i.Row.Kind == row.Jobs || i.Row.Kind == row.TaskGroups {
 		out.Arrays = s.summarizeArrays(i)
 	}
-	if i.Row.Kind == row.Robots {
-		out.Row = s.addUsage(out.Row)
+	if r, ok := i.Object.(*v1alpha1.Robot); ok {
+		out.Row, out.StoppedTasks = s.addUsage(out.Row), listStoppedTasks(r)
+		out.Why = append(out.Why, describeMaintenance(r, out.Why)...)
 	}
 	return out
 }

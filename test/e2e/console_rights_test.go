@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -52,12 +51,22 @@ func (s *system) console() *deployedConsole {
 	return &deployedConsole{s.t, "https://" + address + "/api/v1"}
 }
 
-// pauses asks for a pause of the schedule, by a token or else by a certificate, and returns what
-// the console says.
+// pauses requests a pause of the schedule, by a token or else by a certificate, and returns the answer of
+// the console.
 func (c *deployedConsole) pauses(token string, proof ...tls.Certificate) string {
 	c.t.Helper()
-	const pause = `{"action": "pause", "items": [{"kind": "cronjobflows", "namespace": "default", "name": "one"}]}`
-	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url+"/actions", bytes.NewReader([]byte(pause)))
+	return c.postAction(`{"action": "pause", "items": [{"kind": "cronjobflows", "namespace": "default", "name": "one"}]}`, token, proof...)
+}
+
+// unlocks requests the end of the robot's maintenance, or a dry run of that.
+func (c *deployedConsole) unlocks(token string, isDryRun bool) string {
+	c.t.Helper()
+	return c.postAction(fmt.Sprintf(`{"action": "unlock", "items": [{"kind": "robots", "namespace": "default", "name": "one"}], "dryRun": %t}`, isDryRun), token)
+}
+
+func (c *deployedConsole) postAction(action, token string, proof ...tls.Certificate) string {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url+"/actions", strings.NewReader(action))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -124,6 +133,7 @@ func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
 	if out, err := s.kubectl("get", "cronjobflow", "one", "-o", "jsonpath={.spec.suspend}"); err != nil || out != "true" {
 		t.Errorf("%v; of the schedule that an editor has paused, suspend is %q", err, out)
 	}
+	s.unlocksRobot(c)
 
 	admin := s.RESTConfig()
 	proof, err := tls.LoadX509KeyPair(admin.CertFile, admin.KeyFile)
@@ -142,4 +152,48 @@ func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// unlocksRobot ends the maintenance of the robot, as a user who may change robots, and as one who also has
+// the verb unlock.
+func (s *system) unlocksRobot(c *deployedConsole) {
+	s.t.Helper()
+	for _, command := range [][]string{
+		{"create", "clusterrole", "cordons", "--verb=get,list,update,patch", "--resource=robots.robot.k8s4r.io"},
+		{"patch", "robot", "one", "--subresource=status", "--type=merge", "-p", `{"status":{"maintenance":{"id":"m1","by":"bob (uid 1001)"}}}`},
+	} {
+		if out, err := s.kubectl(command...); err != nil {
+			s.t.Fatal(err, out)
+		}
+	}
+	operator, admin := s.bearer("operator", "cordons"), s.bearer("chief", "admin")
+	requires := func(token string, isDryRun bool, want ...string) {
+		s.t.Helper()
+		testkit.EventuallyNoError(s.t, 20*time.Second, "the console answers "+strings.Join(want, " and "), func() error {
+			answer := c.unlocks(token, isDryRun)
+			if !strings.Contains(answer, want[0]) || !strings.Contains(answer, want[1]) {
+				return errors.New(answer)
+			}
+			return nil
+		})
+	}
+	requires(operator, true, `"ok":false`, "you may not unlock robots.robot.k8s4r.io")
+	requires(operator, false, `"ok":false`, "you may not unlock robots.robot.k8s4r.io")
+	requires(admin, true, `"ok":true`, "the maintenance by bob (uid 1001) ends")
+	if id := s.unlockOf("one"); id != "" {
+		s.t.Errorf("before a user with the verb has confirmed it, spec.unlockMaintenance is %q", id)
+	}
+	requires(admin, false, `"ok":true`, "the maintenance by bob (uid 1001) ends")
+	if id := s.unlockOf("one"); id != "m1" {
+		s.t.Errorf("then it is %q", id)
+	}
+}
+
+func (s *system) unlockOf(robot string) string {
+	s.t.Helper()
+	out, err := s.kubectl("get", "robot", robot, "-o", "jsonpath={.spec.unlockMaintenance}")
+	if err != nil {
+		s.t.Fatal(err, out)
+	}
+	return out
 }

@@ -446,6 +446,7 @@ export interface components {
             conditions: components["schemas"]["Condition"][];
             object: unknown;
             row: components["schemas"]["Row"];
+            stoppedTasks?: components["schemas"]["StoppedTask"][];
             why: string[];
         };
         Edge: {
@@ -762,6 +763,14 @@ export interface components {
             items: components["schemas"]["StepTimes"][];
             of: components["schemas"]["Sample"];
         };
+        StoppedTask: {
+            by?: string;
+            name?: string;
+            namespace?: string;
+            /** Format: date-time */
+            since?: string;
+            uid: string;
+        };
         Target: {
             /** @enum {string} */
             kind: "jobs" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
@@ -806,7 +815,7 @@ export interface components {
          * @description Action on objects
          * @enum {string}
          */
-        Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "cancel" | "delete";
+        Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "unlock" | "cancel" | "delete";
         Waiting: {
             /** Format: int64 */
             count: number;
@@ -865,6 +874,7 @@ export type SignInBody = components['schemas']['SignInBody'];
 export type Status = components['schemas']['Status'];
 export type StepTimes = components['schemas']['StepTimes'];
 export type StepsOut = components['schemas']['StepsOut'];
+export type StoppedTask = components['schemas']['StoppedTask'];
 export type Target = components['schemas']['Target'];
 export type TaskIndexes = components['schemas']['TaskIndexes'];
 export type Timeline = components['schemas']['Timeline'];

@@ -29,6 +29,7 @@ export type {
   Sample,
   Severity,
   StepTimes as StepTime,
+  StoppedTask,
   Target,
   TaskIndexes,
   Timeline,

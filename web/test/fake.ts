@@ -161,6 +161,7 @@ async function actions({ sample, req, res }: Call) {
     if (!body.dryRun && to) sample.move(row, to);
     if (!body.dryRun && body.action === "priority") sample.move(row, row.state, { priority: body.priority });
     if (!body.dryRun && /cordon/.test(body.action)) sample.move(row, row.state, { cordoned: body.action === "cordon" });
+    if (!body.dryRun && body.action === "unlock") sample.move(row, row.state);
     const will = body.dryRun ? "will be" : "is";
     return {
       kind,

@@ -103,6 +103,18 @@ it("runs of the status if the server has no others", async () => {
   await at.page.unroute("**/api/v1/tasks/default/beacon-lamps-0-blink/runs*");
 });
 
+it("a robot in maintenance, at which tasks were stopped", async () => {
+  await look("robot-locked", "/robots/default/robot-005?tab=stopped");
+  await at.page.getByRole("list", { name: "Why" }).getByText("by bob (uid 1001): a broken arm").waitFor();
+  const stopped = at.page.getByRole("group", { name: "Tasks stopped at the robot" });
+  const row = stopped.getByRole("row", { name: /alice \(uid 1000\)/ });
+  await row.getByRole("link", { name: "survey-cells-0-measure" }).waitFor();
+  await row.getByText("3d").waitFor();
+  await stopped.getByRole("row", { name: /task-of-a-deleted-job/ }).waitFor();
+  await at.page.getByRole("link", { name: "Conditions" }).click();
+  await at.page.getByRole("row", { name: /^Maintenance True MaintenanceOn .*a broken arm/ }).waitFor();
+});
+
 it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {
   const [task] = await at.rows("tasks", "state=pending&namespace=field&limit=1");
   if (!task) throw new Error("no task waits");

@@ -53,6 +53,9 @@ function groupBy<T, K>(items: T[], key: (item: T) => K): Map<K, T[]> {
   return groups;
 }
 
+// The robot that is in maintenance, and at which tasks were stopped.
+const lockedRobot = "robot-005";
+
 const sizes = { robots: 200, tasks: 10_000, steps: 1_000 };
 const smallFlow: [string, string[]][] = [
   ["inspect", []],
@@ -101,7 +104,9 @@ export function makeSampleData(now = Date.now()) {
     "Pending",
   ];
   for (let i = 1; i <= sizes.robots; i++) {
-    const state = robotStates[pick(robotStates.length)] as string;
+    const drawn = robotStates[pick(robotStates.length)] as string;
+    const locked = robotName(i) === lockedRobot;
+    const state = locked ? "Online" : drawn;
     add("robots", robotName(i), state, {
       heartbeat: ago(state === "Offline" ? 900 + pick(4000) : pick(12)),
       cordoned: pick(15) === 0,
@@ -116,6 +121,7 @@ export function makeSampleData(now = Date.now()) {
       runningTasks: state === "Online" ? pick(9) : 0,
       reason: state === "Offline" ? "Unresponsive" : undefined,
       message: state === "Offline" ? "nothing came for 5m" : undefined,
+      ...(locked && { reason: "MaintenanceOn", message: "In maintenance by bob (uid 1001): a broken arm" }),
     });
   }
 
@@ -356,7 +362,7 @@ export function makeSampleData(now = Date.now()) {
   setInterval(() => {
     for (const row of rows.values()) {
       if (listeners.size > 0 && row.kind === "robots" && row.state === "Online" && pick(8) === 0) {
-        move(row, row.state, { heartbeat: new Date().toISOString() });
+        move(row, row.state, { heartbeat: new Date().toISOString(), reason: row.reason, message: row.message });
       }
     }
   }, 2000).unref();
@@ -542,6 +548,17 @@ function arraysOf(row: Row): Pick<Detail, "array" | "arrays"> {
   return { array: { index: Number(index), range: "sweep-fields-0-scan", hasTask: row.name === taskOf(3), ...none } };
 }
 
+const stoppedTasks: Detail["stoppedTasks"] = [
+  {
+    uid: "u1",
+    namespace: "default",
+    name: "survey-cells-0-measure",
+    by: "alice (uid 1000)",
+    since: new Date(Date.now() - 75 * 3_600_000).toISOString(),
+  },
+  { uid: "task-of-a-deleted-job", by: "bob (uid 1001)" },
+];
+
 export function detailOf(row: Row): Detail {
   const ended = row.severity === "good" || row.severity === "bad" || row.severity === "gone";
   const verbs: Detail["actions"] =
@@ -552,6 +569,9 @@ export function detailOf(row: Row): Detail {
             label: row.cordoned ? "Uncordon" : "Cordon",
             destructive: false,
           },
+          ...(row.reason === "MaintenanceOn"
+            ? [{ action: "unlock" as const, label: "Unlock", destructive: true }]
+            : []),
         ]
       : row.kind === "pods"
         ? []
@@ -589,7 +609,11 @@ export function detailOf(row: Row): Detail {
         time: row.created,
       },
       { type: "Archived", status: "False", reason: "Running", time: row.created },
+      ...(row.reason === "MaintenanceOn"
+        ? [{ type: "Maintenance", status: "True", reason: row.reason, message: row.message, time: row.created }]
+        : []),
     ],
+    stoppedTasks: row.name === lockedRobot ? stoppedTasks : undefined,
     attempts: row.kind === "tasks" ? attemptsOf(row) : undefined,
     ...arraysOf(row),
     children: [],

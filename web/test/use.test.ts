@@ -111,6 +111,28 @@ describe("an action", () => {
     await other.close();
   });
 
+  it("that the user may not do can be read, but not confirmed", async () => {
+    const message = 'robots "robot-005" is forbidden: a change of unlockMaintenance needs the verb unlock';
+    const refused = { kind: "robots", namespace: "default", name: "robot-005", ok: false, message };
+    await at.page.route("**/api/v1/actions", (route) => route.fulfill({ json: { results: [refused] } }));
+    await open("/robots/default/robot-005");
+    await at.page.getByRole("button", { name: "Unlock" }).click();
+    await at.page.getByText(message).waitFor();
+    expect(await at.page.getByRole("button", { name: "Unlock 0 of 1" }).isDisabled()).toBe(true);
+    await at.page.getByRole("button", { name: "Do not change" }).click();
+    await at.page.unroute("**/api/v1/actions");
+  });
+
+  it("ends the maintenance of a robot", async () => {
+    await open("/robots/default/robot-005");
+    await at.page.getByRole("button", { name: "Unlock" }).click();
+    const dialog = at.page.getByRole("dialog");
+    await dialog.getByText("unlock: will be done").waitFor();
+    await dialog.getByRole("button", { name: "Unlock", exact: true }).click();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await at.page.getByRole("button", { name: "Unlock" }).waitFor({ state: "detached" });
+  });
+
   it("sets a priority", async () => {
     await open("/jobs?ns=field&sort=name");
     await line("patrol-01").click({ modifiers: ["Control"] });

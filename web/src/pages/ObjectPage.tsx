@@ -30,6 +30,7 @@ import { Manifest } from "./Manifest.tsx";
 import { ContainerLog } from "./PodLog.tsx";
 import { Resources } from "./Resources.tsx";
 import { RobotHistory } from "./RobotHistory.tsx";
+import { StoppedTasks } from "./StoppedTasks.tsx";
 import { Transitions } from "./Transitions.tsx";
 
 const LogView = lazy(() => import("../logs/LogView.tsx"));
@@ -154,6 +155,7 @@ function tabsOf(of: Detail): Tab[] {
       return [
         // Tasks on this robot may come from any namespace that the robot is shared with.
         listed("tasks", "tasks", { robot: name, namespace: undefined, severity: "running" }, ["robot"]),
+        ...stoppedOf(of),
         { id: "resources", title: "Resources", show: () => <Resources of={row} /> },
         { id: "history", title: "History", show: () => <RobotHistory robot={name} /> },
       ];
@@ -166,6 +168,11 @@ function indexesOf(of: Detail): Tab[] {
   const { array, row } = of;
   if (!array?.indexes) return [];
   return [{ id: "indexes", title: "Indexes", show: () => <Indexes of={array} namespace={row.namespace} /> }];
+}
+
+function stoppedOf({ stoppedTasks }: Detail): Tab[] {
+  if (!stoppedTasks) return [];
+  return [{ id: "stopped", title: "Stopped at the robot", show: () => <StoppedTasks of={stoppedTasks} /> }];
 }
 
 function Head({ of, reload }: { of: Detail; reload: () => void }) {
