@@ -468,8 +468,9 @@ type TaskCounts struct {
 	// +optional
 	CanceledTasks int32 `json:"canceledTasks,omitempty"`
 	// UnconfirmedStops is the number of tasks that were ended without their robots, such as by a cancel
-	// while a robot was out of contact: their processes may still be running. These tasks are counted
-	// in their state as well.
+	// while a robot was out of contact: their processes may still be running. A range of an array
+	// counts for its indexes that have no end, because the robot may run all of them, one after
+	// another. These tasks are counted in their state as well.
 	// +optional
 	UnconfirmedStops int32 `json:"unconfirmedStops,omitempty"`
 }

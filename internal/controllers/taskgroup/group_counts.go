@@ -35,7 +35,8 @@ type groupTasks struct {
 	stateCounts map[lifecycle.TaskState]int
 	// failuresByRobot counts the Tasks that failed on each robot.
 	failuresByRobot map[string]int
-	// unconfirmedStops counts the Tasks that were ended without their robots.
+	// unconfirmedStops counts the Tasks that were ended without their robots. A range counts for the indexes
+	// that it has left.
 	unconfirmedStops int
 	// unbound counts the Tasks that wait without a robot.
 	unbound int
@@ -64,7 +65,7 @@ type taskRecord struct {
 	since        time.Time // when the run was first seen; zero if none runs
 	version      uint64
 	deleting     bool // it is being deleted and follows no requeue
-	unconfirmed  bool // it was ended without its robot, which has not confirmed it
+	unconfirmed  int  // tasks or indexes that may still run, because their robot has not confirmed the stop
 
 	isRange           bool         // it runs a range of an array
 	isIndex           bool         // it runs a single index of an array
@@ -241,7 +242,6 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		lostAttempt:  t.Status.LostAttempt,
 		version:      version,
 		deleting:     t.DeletionTimestamp != nil,
-		unconfirmed:  t.Status.UnconfirmedStop != nil,
 	}
 	if c.deleting {
 		c.failedRobots = nil
@@ -250,6 +250,9 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 	if c.isRange = t.IsRange(); c.isRange {
 		c.succeeded, c.failed = array.Ended(t)
 		c.left = array.Left(t).Len()
+	}
+	if t.Status.UnconfirmedStop != nil {
+		c.unconfirmed = max(1, c.left) // a lost attempt of a range may run what another has completed
 	}
 	return c
 }
@@ -280,9 +283,7 @@ func (m *groupTasks) countRecord(c taskRecord, n int) {
 	if c.needsRevision() {
 		m.outdatedTasks += n
 	}
-	if c.unconfirmed {
-		m.unconfirmedStops += n
-	}
+	m.unconfirmedStops += n * c.unconfirmed
 	for _, robot := range c.failedRobots {
 		if m.failuresByRobot[robot] += n; m.failuresByRobot[robot] == 0 {
 			delete(m.failuresByRobot, robot)

@@ -55,3 +55,32 @@ func TestGroupTasks_CountsUnconfirmedStops(t *testing.T) {
 		}
 	})
 }
+
+// The robot may run all indexes that are left, one after another.
+func TestGroupTasks_CountsUnconfirmedIndexesOfRanges(t *testing.T) {
+	w := newInput(1, ofArray(10))
+	for _, c := range []struct {
+		name string
+		task *v1alpha1.Task
+		want int
+	}{
+		{"a range of four", rangeTask(&w, 0, lifecycle.TaskCanceled, "", ""), 4},
+		{"two of its indexes have ended", rangeTask(&w, 0, lifecycle.TaskCanceled, "0", "3"), 2},
+		{"a lost attempt of a range that completed elsewhere", rangeTask(&w, 0, lifecycle.TaskCompleted, "0-3", ""), 1},
+		{"a single index", indexTask(&w, 7, lifecycle.TaskCanceled), 1},
+	} {
+		newGroupCounts().withGroup("g", func(m *groupTasks) {
+			c.task.ResourceVersion = "1"
+			if m.recordTask(noon, c.task); m.countStates().UnconfirmedStops != 0 {
+				t.Errorf("%s, confirmed: %d", c.name, m.countStates().UnconfirmedStops)
+			}
+			c.task.ResourceVersion, c.task.Status.UnconfirmedStop = "2", &v1alpha1.UnconfirmedStop{Robot: "r1", Attempt: 1}
+			if m.recordTask(noon, c.task); m.countStates().UnconfirmedStops != c.want {
+				t.Errorf("%s: %d, want %d", c.name, m.countStates().UnconfirmedStops, c.want)
+			}
+			if m.removeRecord(c.task.Name); m.countStates().UnconfirmedStops != 0 {
+				t.Errorf("%s, deleted: %d", c.name, m.countStates().UnconfirmedStops)
+			}
+		})
+	}
+}

@@ -188,8 +188,8 @@ type Counts struct {
 	Total int
 	// In is the number of existing tasks by state. Nil counts as empty.
 	In map[TaskState]int
-	// UnconfirmedStops is the number of tasks that have ended without their robots, and whose processes
-	// may still be running. In counts them, too.
+	// UnconfirmedStops is the number of tasks, or indexes of ranges, that have ended without their robots,
+	// and whose processes may still run. In counts them, too.
 	UnconfirmedStops int
 	// KeepsOpen is true if the end of these tasks does not end the job, because they are kept
 	// running or more may be created. Too many failures still end it.
