@@ -160,6 +160,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	for _, k := range slices.Concat(getKinds, flowKinds) {
 		m.AddSpecific(k.version.WithKind(k.kind), k.version.WithResource(k.plural), k.version.WithResource(k.singular), meta.RESTScopeNamespace)
 	}
+	m.Add(robotv1.GroupVersion.WithKind("HeartbeatSlice"), meta.RESTScopeNamespace)
 	for _, kind := range []string{"ConfigMap", "Secret"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}

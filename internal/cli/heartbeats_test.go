@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -40,5 +41,16 @@ func TestAdvanceHeartbeats(t *testing.T) {
 	}
 	if want := "10s 10s 10m 10m"; strings.Join(got, " ") != want {
 		t.Errorf("last heartbeats %v, want %s", got, want)
+	}
+}
+
+// The client of the commands reads only kinds that its mapper has: it discovers none.
+func TestNewMapper_HasHeartbeatSlices(t *testing.T) {
+	m, err := newMapper(newScheme()).RESTMapping(robotv1.GroupVersion.WithKind("HeartbeatSlice").GroupKind(), robotv1.GroupVersion.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Resource.Resource; got != "heartbeatslices" || m.Scope != meta.RESTScopeNamespace {
+		t.Errorf("HeartbeatSlice is %q, not the namespaced heartbeatslices", got)
 	}
 }
