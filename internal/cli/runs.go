@@ -48,10 +48,13 @@ func lastRunText(t *robotv1.Task) string {
 		return ""
 	}
 	last := &a.Runs[len(a.Runs)-1]
-	if last.ExitCode == nil {
-		return ""
+	switch exit := explain.ExitText(last.ExitCode, last.Signal); {
+	case exit != "":
+		return fmt.Sprintf("run %d ended with exit code %s", last.Run, exit)
+	case last.Reason != "":
+		return fmt.Sprintf("run %d ended with %s", last.Run, last.Reason)
 	}
-	return fmt.Sprintf("run %d ended with exit code %s", last.Run, explain.ExitText(last.ExitCode, last.Signal))
+	return ""
 }
 
 // timeText returns a time in whole seconds, or a dash if it is not known.

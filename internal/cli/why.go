@@ -160,6 +160,19 @@ func (s whySource) Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Tas
 	return listTyped[*robotv1.Task](ctx, s.c, taskKind, client.InNamespace(t.Namespace), same)
 }
 
+// Robot returns the Robot with this name. Users of a shared robot may not read it.
+func (s whySource) Robot(ctx context.Context, namespace, name string) (*robotv1.Robot, error) {
+	robot := &robotv1.Robot{}
+	err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, robot)
+	switch {
+	case apierrors.IsNotFound(err) && !isMissingKind(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		return nil, explain.ErrHidden
+	}
+	return robot, wrapError(err, "get robot %s", name)
+}
+
 // Hold returns the reason for which no task of the cluster is placed.
 func (s whySource) Hold(ctx context.Context) (string, error) {
 	h, err := restore.FindHold(ctx, s.c)

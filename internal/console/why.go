@@ -106,6 +106,11 @@ func (k visibleObjects) Group(ctx context.Context, namespace, name string) (*v1a
 	return readVisible[*v1alpha1.TaskGroup](ctx, k.s, row.TaskGroups, namespace, name)
 }
 
+// Robot returns a robot, or explain.ErrHidden if the caller may not get it.
+func (k visibleObjects) Robot(ctx context.Context, namespace, name string) (*v1alpha1.Robot, error) {
+	return readVisible[*v1alpha1.Robot](ctx, k.s, row.Robots, namespace, name)
+}
+
 // Replica returns the tasks of the replica, or explain.ErrHidden if the caller may not list
 // tasks.
 func (k visibleObjects) Replica(ctx context.Context, t *v1alpha1.Task) ([]*v1alpha1.Task, error) {

@@ -182,7 +182,7 @@ func (s *system) checkReboot(x rebootTasks) {
 	}
 	s.awaitOutput(`(?s)RUN .*\n1 [^\n]+ RobotRebooted\n2 `, "why", "service-main-0-work")
 	s.awaitOutput(`(?s)attempt 1\n.* run 2 starts, because the robot was restarted during run 1\nattempt 1\n`, "logs", "service-main-0-work")
-	s.awaitOutput(`(?m)^1 +r1 +stopped +-1 +RobotRebooted`, "why", "batch-main-0-work")
+	s.awaitOutput(`(?m)^1 +r1 +stopped +- +RobotRebooted`, "why", "batch-main-0-work")
 }
 
 // awaitReportedRuns blocks until the server has the runs of the first attempt, which end for these

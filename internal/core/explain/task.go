@@ -29,6 +29,8 @@ type Source interface {
 	Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error)
 	// Replica returns the tasks of a task's replica, including itself, in any order.
 	Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error)
+	// Robot returns the Robot with the name, or nil if it does not exist.
+	Robot(ctx context.Context, namespace, name string) (*robotv1.Robot, error)
 	// Hold returns the reason for which no task of the cluster is placed. If empty, there is none.
 	Hold(ctx context.Context) (string, error)
 }
@@ -49,6 +51,8 @@ func ExplainTask(ctx context.Context, s Source, t *robotv1.Task, now time.Time) 
 type view struct {
 	task *robotv1.Task
 	job  *robotv1.Job // nil if the task has none, or if it is deleted or hidden
+	// robot that has the task. Nil if none has it, or if it is deleted or hidden.
+	robot *robotv1.Robot
 	// ahead are the init tasks that run before the task, in their order.
 	ahead                  []initTask
 	jobHidden, aheadHidden bool
@@ -64,6 +68,12 @@ func (v *view) readRelated(ctx context.Context, s Source) (err error) {
 		v.job, err = s.Job(ctx, v.task.Namespace, v.task.Spec.JobName)
 	}
 	if v.jobHidden = errors.Is(err, ErrHidden); err != nil && !v.jobHidden {
+		return err
+	}
+	if name := v.robotName(); name != "" {
+		v.robot, err = s.Robot(ctx, v.task.NamespaceOfRobot(v.task.Status.Attempt), name)
+	}
+	if err != nil && !errors.Is(err, ErrHidden) {
 		return err
 	}
 	v.ahead, err = initTasksAhead(ctx, s, v.task)
@@ -125,17 +135,13 @@ func (v *view) summary() string {
 	switch {
 	case v.holdText() != "":
 		return v.holdText()
-	case v.isStopping() && v.task.Status.Reason == robotv1.ReasonStopping:
-		return "its robot is stopping it"
 	case v.isStopping():
-		return "its robot is stopping it so that it can run again"
+		return v.stopText()
 	case v.taskState().IsPlaceable() && v.isHeldBack():
 		return "its job does not let it start"
 	case v.mayRetry() && v.nextRetryText() != "":
 		return "it waits for its next attempt"
-	case v.awaitsRun() && v.secretsText() != "":
-		return waitsForSecret
-	case v.awaitsRun():
+	case v.awaitsRun() && v.secretsText() == "":
 		return "its last run has ended, and its robot starts it again"
 	case v.firstAwaited() != nil:
 		return fmt.Sprintf("it waits for init task %s, which is %s", v.firstAwaited().name, v.firstAwaited().stateText())
@@ -145,6 +151,8 @@ func (v *view) summary() string {
 		return waitsForSecret
 	case v.acceptedText() != "":
 		return v.acceptedText()
+	case v.taskState() == lifecycle.TaskRunning && v.isRobotAway():
+		return "its robot ran it when it was last seen"
 	}
 	return stateSummaries[v.taskState()]
 }
@@ -163,6 +171,14 @@ func (v *view) isStopping() bool {
 	return v.taskState().IsActive() && (reason == robotv1.ReasonStopping || reason == robotv1.ReasonEvicting)
 }
 
+// stopText describes a stop that the robot was requested to do.
+func (v *view) stopText() string {
+	if v.task.Status.Reason == robotv1.ReasonStopping {
+		return "its robot is stopping it"
+	}
+	return "its robot is stopping it so that it can run again"
+}
+
 // endText describes how the last attempt ended, or that it may not have ended yet. It is empty if there is no
 // exit code.
 func (v *view) endText() string {
@@ -170,10 +186,11 @@ func (v *view) endText() string {
 		return fmt.Sprintf("it may still be running on robot %s, which has not confirmed the stop", stop.Robot)
 	}
 	end := LastAttempt(v.task)
-	if end.ExitCode == nil {
+	exit := ExitText(end.ExitCode, end.Signal)
+	if exit == "" {
 		return ""
 	}
-	return fmt.Sprintf("attempt %d on %s ended with exit code %s", end.Attempt, end.Robot, ExitText(end.ExitCode, end.Signal))
+	return fmt.Sprintf("attempt %d on %s ended with exit code %s", end.Attempt, end.Robot, exit)
 }
 
 // mayRetry reports whether the task may have another attempt.
@@ -203,12 +220,37 @@ func (v *view) jobText() string {
 	return v.job.Name + " is " + describeJob(v.job)
 }
 
-// robotText returns the robot that has the task.
-func (v *view) robotText() string {
+// robotName returns the name of the robot that has the task, or "".
+func (v *view) robotName() string {
 	if !v.taskState().IsActive() {
 		return ""
 	}
 	return v.task.CurrentRobot()
+}
+
+// robotText returns the robot that has the task, and what keeps that robot from starting tasks.
+func (v *view) robotText() string {
+	switch {
+	case v.robot == nil:
+		return v.robotName()
+	case v.isRobotAway():
+		return fmt.Sprintf("%s is %s%s", v.robot.Name, apiconv.EffectivePhase(v.robot), prefixColon(v.robot.Status.Message))
+	case apiconv.Impairment(v.robot) != nil:
+		return v.robot.Name + prefixColon(apiconv.Impairment(v.robot).Message)
+	}
+	return v.robot.Name
+}
+
+// isRobotAway reports whether the robot that has the task is not connected.
+func (v *view) isRobotAway() bool {
+	return v.robot != nil && apiconv.EffectivePhase(v.robot) != lifecycle.RobotOnline
+}
+
+func prefixColon(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
 }
 
 // secretsText returns what is missing for the task's secretEnv.
@@ -310,10 +352,14 @@ func (v *view) nextRetryText() string {
 	return v.timeText(at.Time)
 }
 
-// timeText returns a time from now on, such as "in 5s, at 2026-01-01T12:00:05Z". One that has passed, as
-// that of a robot's clock may have, is due now.
+// timeText returns a time, such as "in 5s, at 2026-01-01T12:00:05Z". It may have passed: it is of the clock
+// of a robot, which may have no contact.
 func (v *view) timeText(at time.Time) string {
-	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(max(0, at.Sub(v.now))), at.UTC().Format(time.RFC3339))
+	left, stamp := at.Sub(v.now), at.UTC().Format(time.RFC3339)
+	if left < 0 {
+		return fmt.Sprintf("due %s ago, at %s", duration.HumanDuration(-left), stamp)
+	}
+	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(left), stamp)
 }
 
 // UnplacedCondition returns the condition with the reason that a task has no robot, or nil.
@@ -371,10 +417,10 @@ func LastAttempt(t *robotv1.Task) robotv1.TaskAttempt {
 }
 
 // ExitText returns the exit code and the signal that ended the process. It is empty if neither is
-// known.
+// known: the code is -1 if no process ended, or nothing has seen it end.
 func ExitText(code *int32, signal int32) string {
 	var parts []string
-	if code != nil {
+	if code != nil && *code >= 0 {
 		parts = append(parts, strconv.Itoa(int(*code)))
 	}
 	if signal != 0 {

@@ -72,8 +72,9 @@ func initGroup() *robotv1.TaskGroup {
 
 // around is a Source with the objects around a task, some of which are hidden.
 type around struct {
-	hides   string // job, group or replica
+	hides   string // job, group, replica or robot
 	replica []*robotv1.Task
+	robot   *robotv1.Robot
 	hold    string
 	fails   error
 }
@@ -92,6 +93,13 @@ func (a around) Group(context.Context, string, string) (*robotv1.TaskGroup, erro
 		return nil, fmt.Errorf("get it: %w", explain.ErrHidden)
 	}
 	return initGroup(), nil
+}
+
+func (a around) Robot(context.Context, string, string) (*robotv1.Robot, error) {
+	if a.hides == "robot" {
+		return nil, explain.ErrHidden
+	}
+	return a.robot, a.fails
 }
 
 func (a around) Replica(context.Context, *robotv1.Task) ([]*robotv1.Task, error) {
@@ -237,8 +245,8 @@ func TestExplainTask_ShowsNextRun(t *testing.T) {
 	}{
 		{"it waits for its next run", task("main", in("running"), onRobot("r1"), nextRun), noon, true,
 			"its last run has ended, and its robot starts it again", "in 90s, at 2026-01-01T12:01:30Z (run 4)"},
-		{"the clock of its robot is behind", task("main", in("running"), onRobot("r1"), nextRun), noon.Add(time.Hour), true,
-			"its last run has ended, and its robot starts it again", "in 0s, at 2026-01-01T12:01:30Z (run 4)"},
+		{"its robot has no contact, or a clock that is behind", task("main", in("running"), onRobot("r1"), nextRun), noon.Add(time.Hour), true,
+			"its last run has ended, and its robot starts it again", "due 58m ago, at 2026-01-01T12:01:30Z (run 4)"},
 		{"it is stopped meanwhile", task("main", in("running"), onRobot("r1"), nextRun, stops), noon, true, "its robot is stopping it", ""},
 		{"its robot is lost meanwhile", task("main", in("unknown"), onRobot("r1"), nextRun), noon, true, "its robot is disconnected", ""},
 		{"it runs", task("main", in("running"), onRobot("r1")), noon, false, "its robot runs it", ""},
@@ -248,6 +256,48 @@ func TestExplainTask_ShowsNextRun(t *testing.T) {
 		if err != nil || a.IsWaiting != row.wantWaiting || a.Summary != row.wantSummary || fact(a, explain.NextRun) != row.wantNextRun {
 			t.Errorf("%s: %+v, %v", row.name, a, err)
 		}
+	}
+}
+
+func TestExplainTask_ShowsWhatKeepsTheRobotFromStartingTasks(t *testing.T) {
+	const runs, ran = "its robot runs it", "its robot ran it when it was last seen"
+	robot := func(phase, message string, conditions ...metav1.Condition) *robotv1.Robot {
+		r := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}}
+		r.Status.Phase, r.Status.Message, r.Status.Conditions = phase, message, conditions
+		return r
+	}
+	maintenance := metav1.Condition{Type: robotv1.ConditionMaintenance, Status: metav1.ConditionTrue, Message: "In maintenance by anna"}
+	for _, row := range []struct {
+		name, state            string
+		around                 around
+		wantSummary, wantRobot string
+	}{
+		{"connected", "running", around{robot: robot("Online", "Connected")}, runs, "r1"},
+		{"in maintenance", "running", around{robot: robot("Online", "Connected", maintenance)}, runs, "r1: In maintenance by anna"},
+		{"disconnected", "running", around{robot: robot("Unknown", "Disconnected")}, ran, "r1 is Unknown: Disconnected"},
+		{"disconnected in maintenance", "running", around{robot: robot("Offline", "", maintenance)}, ran, "r1 is Offline"},
+		{"lost", "unknown", around{robot: robot("Offline", "Disconnected")}, "its robot is disconnected", "r1 is Offline: Disconnected"},
+		{"deleted", "running", around{}, runs, "r1"},
+		{"hidden", "running", around{hides: "robot"}, runs, "r1"},
+		{"of a task that has ended", "completed", around{robot: robot("Offline", "")}, "", ""},
+	} {
+		a, err := explain.ExplainTask(t.Context(), row.around, task("main", in(row.state), onRobot("r1")), noon)
+		if err != nil || a.Summary != row.wantSummary || fact(a, "robot") != row.wantRobot {
+			t.Errorf("%s: %+v, %v", row.name, a, err)
+		}
+	}
+}
+
+func TestExitText(t *testing.T) {
+	for want, end := range map[string]robotv1.TaskAttempt{
+		"": {}, "0": {ExitCode: new(int32(0))}, "137 (signal 9)": {ExitCode: new(int32(137)), Signal: 9},
+	} {
+		if got := explain.ExitText(end.ExitCode, end.Signal); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := explain.ExitText(new(int32(-1)), 0); got != "" {
+		t.Errorf("%q for an end that nothing has seen", got)
 	}
 }
 

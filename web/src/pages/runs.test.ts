@@ -4,6 +4,7 @@ import { gapText, hasRestarts, placeGaps, resultOf, runsTitle } from "./runs.ts"
 it("a process ends with an exit code or a signal", () => {
   expect(resultOf({})).toBe("");
   expect(resultOf({ exitCode: 0 })).toBe("exit 0");
+  expect(resultOf({ exitCode: -1 })).toBe("");
   expect(resultOf({ exitCode: 137, signal: 9 })).toBe("signal 9");
 });
 

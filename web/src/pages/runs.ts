@@ -2,10 +2,10 @@
 import type { Attempt, Run, RunGap } from "../api.ts";
 import { momentSpan } from "../time.ts";
 
-/** resultOf formats how a process ended. It is empty while the process runs. */
+/** resultOf formats how a process ended. It is empty while the process runs, and if nothing has seen its end. */
 export function resultOf(ended: Pick<Run, "exitCode" | "signal">): string {
   if (ended.signal) return `signal ${ended.signal}`;
-  return ended.exitCode === undefined ? "" : `exit ${ended.exitCode}`;
+  return ended.exitCode === undefined || ended.exitCode < 0 ? "" : `exit ${ended.exitCode}`;
 }
 
 /** hasRestarts reports whether the robot has restarted the task. */
