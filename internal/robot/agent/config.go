@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -232,7 +233,10 @@ func (f *flags) setToken() error {
 		return fmt.Errorf("%s and %s are mutually exclusive", f.sourceOf("token"), name)
 	}
 	b, err := os.ReadFile(f.tokenFile)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.hasCertificate():
+		return nil // a robot that has joined must start without the file, which people delete then
+	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	c.Token = strings.TrimSpace(string(b))
@@ -240,6 +244,11 @@ func (f *flags) setToken() error {
 		return fmt.Errorf("%s: %s is empty", name, f.tokenFile)
 	}
 	return nil
+}
+
+// hasCertificate reports whether the robot has joined, and needs no token.
+func (c *Config) hasCertificate() bool {
+	return c.Server != nil && credential.HasCertificate(filepath.Join(c.StateDir, identityDir))
 }
 
 func (f *flags) checkValues() error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -97,6 +98,19 @@ func TestParseConfig(t *testing.T) {
 	must(t, err)
 	if c.Broker.String() != "mqtt://127.0.0.1:1883" || c.StateDir != "/var/lib/k8s4r-agent" || c.Heartbeat != 30*time.Second || c.ParentFD != -1 {
 		t.Errorf("defaults %+v", c)
+	}
+}
+
+func TestParseConfig_NeedsNoTokenFileOfARobotThatHasJoined(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--robot-id", "r1", "--server", "https://server:8443", "--state-dir", dir, "--token-file", filepath.Join(dir, "deleted")}
+	if _, err := parseConfig(args, noEnv, os.Stdout); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before it has joined: %v", err)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, identityDir), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, identityDir, "certificate.pem"), nil, 0o600))
+	if c, err := parseConfig(args, noEnv, os.Stdout); err != nil || c.Token != "" {
+		t.Errorf("after it has joined: token %q, %v", c.Token, err)
 	}
 }
 

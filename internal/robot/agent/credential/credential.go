@@ -79,6 +79,12 @@ type Credential struct {
 	changed     chan struct{} // closed when the certificate is replaced
 }
 
+// HasCertificate reports whether a directory has the certificate of a robot, which may have expired.
+func HasCertificate(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, fileCertificate))
+	return err == nil
+}
+
 // Open reads the key and the certificate, and creates a key if there is none.
 func Open(c Config) (*Credential, error) { return openWith(c, keyfile.WriteFile) }
 
