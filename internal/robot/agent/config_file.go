@@ -100,7 +100,7 @@ func (f *flags) setKey(k pair, given map[string]bool) error {
 	}
 	value, err := scalarValue(k.value)
 	if err == nil {
-		err = f.Set(name, value)
+		err = f.setValue(name, value)
 	}
 	if err != nil {
 		return f.keyError(k.name, fmt.Errorf("has an invalid value: %w", err))

@@ -147,11 +147,27 @@ func (f *flags) setFromEnv(env func(string) (string, bool)) error {
 			return
 		}
 		f.sources[g.Name] = fmt.Sprintf("%s (--%s)", name, g.Name)
-		if err := f.Set(g.Name, value); err != nil {
+		if err := f.setValue(g.Name, value); err != nil {
 			errs = append(errs, fmt.Errorf("invalid value %q for %s: %w", value, f.sources[g.Name], err))
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// setValue sets a flag. Its error names the values that are valid, which that of package flag does not.
+func (f *flags) setValue(name, value string) error {
+	err := f.Set(name, value)
+	getter, ok := f.Lookup(name).Value.(flag.Getter)
+	if err == nil || !ok {
+		return err
+	}
+	switch getter.Get().(type) {
+	case bool:
+		return errors.New("must be true or false")
+	case time.Duration:
+		return errors.New("must be a time such as 30s")
+	}
+	return err
 }
 
 // givenFlags returns the names of the flags that were set.
