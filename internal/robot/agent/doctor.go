@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"text/tabwriter"
 
@@ -60,10 +61,24 @@ func (a *agentQuery) diagnoseRobot(ctx context.Context) doctorReport {
 	if err == nil {
 		// The agent has probed the robot with its own permissions, which may differ.
 		subject.RobotID, subject.Drivers, subject.Isolation, subject.TaskUser = h.RobotID, h.Drivers, &h.Isolation, h.TaskUser
+		subject.Broker = a.brokerOf(h)
 	}
 	found := append(a.findExposedSecrets(), agentFinding(h, err), a.policyFinding())
 	found = append(found, diagnose.Examine(ctx, subject)...)
 	return doctorReport{RobotID: subject.RobotID, Worst: diagnose.Worst(found), Findings: found}
+}
+
+// brokerOf returns the broker of the running agent, which may have settings that this command line lacks. A
+// URL with a password is not used: the agent does not send the password.
+func (a *agentQuery) brokerOf(h Health) *url.URL {
+	u, err := url.Parse(h.Broker)
+	if err != nil || u.Host == "" || a.config.BrokerIsGiven {
+		return a.config.Broker
+	}
+	if _, isHidden := u.User.Password(); isHidden {
+		return a.config.Broker
+	}
+	return u
 }
 
 // findExposedSecrets looks for files with a secret that other users can read.

@@ -54,6 +54,10 @@ func TestDoctor_DoesNotDisturbARunningAgent(t *testing.T) {
 			t.Errorf("%s: %+v", check, e.about(check))
 		}
 	}
+	page, _, code := command(t, dir, "doctor")
+	if want := "mqtt://" + s.addr + " answers"; code != exitOK || !strings.Contains(page, want) {
+		t.Errorf("without the agent's flags: exit status %d, want %q in\n%s", code, want, page)
+	}
 	if after := names(t, dir); !slices.Equal(before, after) {
 		t.Errorf("it left %v, there were %v", after, before)
 	}
