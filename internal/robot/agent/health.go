@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
@@ -45,6 +46,9 @@ type Health struct {
 	// acknowledged. It is nil if there was none since the agent started.
 	LastContact *time.Time `json:"lastContact,omitempty"`
 
+	// Maintenance of the robot, in which nothing starts. If nil, there is none.
+	Maintenance *wire.Maintenance `json:"maintenance,omitempty"`
+
 	StateDir       string            `json:"stateDir"`
 	JournalBytes   int64             `json:"journalBytes"`
 	ReportsPending int               `json:"reportsPending"`
@@ -66,7 +70,7 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	h := Health{
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
 		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
-		StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
+		Maintenance: a.local.Read().Maintenance, StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
 		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time

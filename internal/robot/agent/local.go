@@ -25,6 +25,9 @@ func (a *Agent) serveLocal(ctx context.Context, parts *sync.WaitGroup) {
 		a.log.Warn("the local socket cannot be opened", "error", err)
 		return
 	}
+	if a.config.LocalGroup != defaultLocalGroup && server.LacksGroup() {
+		a.log.Warn("this robot has no such localGroup: only root and the agent's user may use the local socket", "group", a.config.LocalGroup)
+	}
 	listener, err := listenPrivateSocket(ctx, a.config.LocalSocket)
 	if err != nil {
 		a.log.Warn("the local socket cannot be opened", "error", err)

@@ -75,8 +75,15 @@ func TestLocal_ShowsTasksAndLogsWithoutNetwork(t *testing.T) {
 func TestLocal_SocketIsPrivate(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	agent := agentProcess(t, s, dir, "--local-group", "k8s4r-no-such-group")
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	must(t, err)
+	defer log.Close()
+	agent.Stderr = log
 	must(t, agent.Start())
 	s.awaitRegistered(1)
+	if text, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(text), "no such localGroup") || !strings.Contains(string(text), "group=k8s4r-no-such-group") {
+		t.Errorf("the agent logs %q, %v", text, err)
+	}
 	info, err := os.Stat(filepath.Join(dir, localSocketName))
 	must(t, err)
 	if info.Mode() != os.ModeSocket|0o600 {
@@ -166,6 +173,9 @@ func TestLocal_MaintenanceIsUnlockedByMessage(t *testing.T) {
 	}
 	if page := mustCommand(t, dir, "tasks"); !strings.Contains(page, "Maintenance since ") || !strings.Contains(page, "a broken arm") {
 		t.Errorf("tasks prints %q", page)
+	}
+	if page := mustCommand(t, dir, "status"); !strings.Contains(page, "Maintenance since ") || !strings.Contains(page, "a broken arm") {
+		t.Errorf("status prints %q", page)
 	}
 	s.dispatch(shell("t1", "exit 0"), 1)
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonMaintenance || !strings.Contains(end.Message, "a broken arm") {

@@ -53,6 +53,9 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	for _, what := range slices.Sorted(maps.Keys(h.Errors)) {
 		fmt.Fprintf(w, "Errors    %s: %s\n", what, pluralize(h.Errors[what], "time", "times"))
 	}
+	if h.Maintenance != nil {
+		fmt.Fprintf(w, "Maintenance %s\n", describeMaintenance(h.Maintenance))
+	}
 	if h.Problem != "" {
 		fmt.Fprintf(w, "Problem   %s\n", h.Problem)
 		return

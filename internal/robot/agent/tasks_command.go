@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/localapi"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
@@ -55,7 +57,7 @@ func failCommand(stderr io.Writer, err error) int {
 
 func writeLocalTasks(w io.Writer, all localapi.Tasks, now time.Time) {
 	if m := all.Maintenance; m != nil {
-		fmt.Fprintf(w, "Maintenance since %s, by %s: %s\n\n", m.Since.Local().Format(time.DateTime), m.By, m.Reason)
+		fmt.Fprintf(w, "Maintenance %s\n\n", describeMaintenance(m))
 	}
 	if len(all.Tasks) == 0 {
 		fmt.Fprintln(w, "No tasks.")
@@ -64,10 +66,16 @@ func writeLocalTasks(w io.Writer, all localapi.Tasks, now time.Time) {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	defer table.Flush()
 	fmt.Fprintln(table, "TASK\tJOB\tSTATE\tRUN\tRESTARTS\tSINCE\tNEXT RUN\tREASON")
+	slices.SortStableFunc(all.Tasks, func(a, b runner.LiveTask) int { return cmp.Compare(a.FullName(), b.FullName()) })
 	for _, t := range all.Tasks {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.FullName(), cmp.Or(t.Job, "-"), t.State, formatRun(t), t.Restarts,
 			formatSince(now, t.Since), formatUntil(now, t.NextRunAt), cmp.Or(t.Reason, "-"))
 	}
+}
+
+// describeMaintenance returns since when there is a maintenance, by the clock of the robot, who began it and why.
+func describeMaintenance(m *wire.Maintenance) string {
+	return fmt.Sprintf("since %s, by %s: %s", m.Since.Local().Format("2006-01-02 15:04:05 MST"), m.By, m.Reason)
 }
 
 // formatRun returns the number of the run, or "-" if the agent does not count them.

@@ -71,6 +71,9 @@ func NewServer(c Config) (*Server, error) {
 	return &Server{Config: c, gid: gid, requests: make(chan struct{}, maxRequests), readTimeout: readTimeout}, nil
 }
 
+// LacksGroup reports whether the robot has no group with the name in the configuration.
+func (s *Server) LacksGroup() bool { return s.Group != "" && s.gid == nil }
+
 // Serve serves a listener on a socket until ctx ends. It gives the socket to the group first.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.openToGroup(l.Addr().String()); err != nil {
