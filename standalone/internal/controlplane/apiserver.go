@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"k8s4r.io/k8s4r/standalone/internal/component"
+	"k8s4r.io/k8s4r/standalone/internal/watchcache"
 )
 
 // newAPIServer returns the API server. more are flags in addition to those that it always has.
@@ -84,7 +85,29 @@ func runAPIServer(ctx context.Context, l net.Listener, args []string) error {
 	if errs := completed.Validate(); len(errs) > 0 {
 		return fmt.Errorf("options: %w", utilerrors.NewAggregate(errs))
 	}
-	return app.Run(ctx, completed)
+	return serveAPI(ctx, completed)
+}
+
+// serveAPI does what app.Run does, except that the watch caches are smaller.
+func serveAPI(ctx context.Context, o options.CompletedOptions) error {
+	config, err := app.NewConfig(o)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	config.ApiExtensions.ExtraConfig.CRDRESTOptionsGetter = watchcache.WithSharing(config.ApiExtensions.ExtraConfig.CRDRESTOptionsGetter)
+	completed, err := config.Complete()
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	server, err := app.CreateServerChain(completed)
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	return prepared.Run(ctx)
 }
 
 func parseFlags(sections flag.NamedFlagSets, args []string) error {
