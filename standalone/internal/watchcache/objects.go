@@ -1,11 +1,16 @@
 package watchcache
 
 import (
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
 )
 
 // maxNames is the number of names of fields that are shared. Labels of users may have any names.
@@ -14,9 +19,16 @@ const maxNames = 4096
 // objects has the last version of each object of a watch cache. The zero value has none.
 type objects struct {
 	mu     sync.Mutex // a watch that was stopped may still have an event
-	byUID  map[types.UID]map[string]any
+	byUID  map[types.UID]version
 	latest map[string]any    // the object that was recorded last
 	names  map[string]string // of fields
+}
+
+// version is one version of an object.
+type version struct {
+	object map[string]any
+	labels labels.Set // nil until they were read
+	fields fields.Set
 }
 
 // recordList records the objects of a list. isFirst is false for further pages of it.
@@ -48,15 +60,43 @@ func (s *objects) recordEvent(event watch.EventType, o *unstructured.Unstructure
 // often belongs to the same owner. Callers hold s.mu.
 func (s *objects) recordLocked(o *unstructured.Unstructured) {
 	if s.byUID == nil {
-		s.byUID, s.names = map[types.UID]map[string]any{}, map[string]string{}
+		s.byUID, s.names = map[types.UID]version{}, map[string]string{}
 	}
-	model := s.byUID[o.GetUID()]
+	last := s.byUID[o.GetUID()]
+	model := last.object
 	if model == nil {
 		model = s.latest
 	}
 	shared, _ := s.share(o.Object, model)
 	o.Object, _ = shared.(map[string]any)
-	s.byUID[o.GetUID()], s.latest = o.Object, o.Object
+	last.object = o.Object
+	s.byUID[o.GetUID()], s.latest = last, o.Object
+}
+
+// shareAttrs returns a function like read that returns the same labels and fields for all versions in
+// which they are equal.
+func (s *objects) shareAttrs(read storage.AttrFunc) storage.AttrFunc {
+	return func(o runtime.Object) (labels.Set, fields.Set, error) {
+		ofLabels, ofFields, err := read(o)
+		u, ok := o.(*unstructured.Unstructured)
+		if err != nil || !ok {
+			return ofLabels, ofFields, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		last, ok := s.byUID[u.GetUID()]
+		if !ok { // it was deleted
+			return ofLabels, ofFields, nil
+		}
+		if !maps.Equal(last.labels, ofLabels) {
+			last.labels = ofLabels
+		}
+		if !maps.Equal(last.fields, ofFields) {
+			last.fields = ofFields
+		}
+		s.byUID[u.GetUID()] = last
+		return last.labels, last.fields, nil
+	}
 }
 
 // share returns model if it equals v, and reports whether it does. Else it returns a copy of v that has the

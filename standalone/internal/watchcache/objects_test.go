@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -63,8 +66,35 @@ func TestObjects_ForgetsWhatIsGone(t *testing.T) {
 	}
 	all.recordList(page("c"), true)
 	all.recordList(page("d"), false)
-	if len(all.byUID) != 2 || all.byUID["c"] == nil || all.byUID["d"] == nil {
+	if len(all.byUID) != 2 || all.byUID["c"].object == nil || all.byUID["d"].object == nil {
 		t.Errorf("%d objects after a list of c and d", len(all.byUID))
+	}
+}
+
+func TestObjects_ShareAttributes(t *testing.T) {
+	var all objects
+	label := "x"
+	attrs := all.shareAttrs(func(runtime.Object) (labels.Set, fields.Set, error) {
+		return labels.Set{"app": label}, fields.Set{"metadata.name": "a"}, nil
+	})
+	read := func(version string) (labels.Set, fields.Set) {
+		o := newObject("a", version, "")
+		all.recordEvent(watch.Modified, o)
+		ofLabels, ofFields, err := attrs(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ofLabels, ofFields
+	}
+	isSame := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	firstLabels, firstFields := read("1")
+	nextLabels, nextFields := read("2")
+	if !isSame(firstLabels, nextLabels) || !isSame(firstFields, nextFields) {
+		t.Error("the next version has labels or fields of its own")
+	}
+	label = "y"
+	if changed, ofFields := read("3"); changed["app"] != "y" || !isSame(firstFields, ofFields) {
+		t.Errorf("a version with another label has the labels %v, and fields of its own: %v", changed, !isSame(firstFields, ofFields))
 	}
 }
 

@@ -39,10 +39,11 @@ func newCachedStorage(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
+	shared := &sharingStorage{Interface: etcd}
 	cached, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage: &sharingStorage{Interface: etcd}, Versioner: storage.APIObjectVersioner{}, GroupResource: config.GroupResource,
+		Storage: shared, Versioner: storage.APIObjectVersioner{}, GroupResource: config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow, ResourcePrefix: prefix, KeyFunc: keyFunc, NewFunc: newFunc, NewListFunc: newListFunc,
-		GetAttrsFunc: attrs, IndexerFuncs: triggers, Indexers: indexers, Codec: config.Codec,
+		GetAttrsFunc: shared.objects.shareAttrs(attrs), IndexerFuncs: triggers, Indexers: indexers, Codec: config.Codec,
 	})
 	if err != nil {
 		closeEtcd()
