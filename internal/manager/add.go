@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,6 +43,7 @@ import (
 	"k8s4r.io/k8s4r/internal/manager/metrics"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/platform/sharing"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/platform/uptime"
 	"k8s4r.io/k8s4r/internal/scheduler"
@@ -73,11 +75,23 @@ func CacheOptions(namespaces ...string) cache.Options {
 		panic(err) // an invalid label, which any test would show
 	}
 	return cache.Options{
-		DefaultTransform:  cache.TransformStripManagedFields(),
+		DefaultTransform:  newTransform(),
 		DefaultNamespaces: inNamespaces(namespaces),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: ofJobs},
 		},
+	}
+}
+
+// newTransform returns what each object goes through on its way into the cache.
+func newTransform() toolscache.TransformFunc {
+	strip, sharer := cache.TransformStripManagedFields(), &sharing.Sharer{}
+	return func(o any) (any, error) {
+		o, err := strip(o)
+		if err != nil {
+			return nil, err
+		}
+		return sharer.Transform(o)
 	}
 }
 

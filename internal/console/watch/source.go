@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/platform/sharing"
 )
 
 // source is one watch and its objects. A Reflector writes to it from one goroutine.
@@ -34,6 +35,7 @@ type source struct {
 	// present reports whether the kind can be listed.
 	present atomic.Bool
 	silent  bool // the current error is logged
+	sharer  sharing.Sharer
 
 	items map[string]map[string]*Item // by namespace and name; guarded by store.mu
 }
@@ -165,6 +167,7 @@ func (s *source) newItem(o any) (*Item, time.Time, error) {
 	}
 	tracked := latestTime(object.GetManagedFields())
 	object.SetManagedFields(nil)
+	s.sharer.Share(object)
 	s.store.recordVersion(objectVersion(object))
 	return &Item{Row: row.Describe(object), Object: object}, tracked, nil
 }
