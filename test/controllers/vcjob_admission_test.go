@@ -240,14 +240,20 @@ func TestVCJob_Warnings(t *testing.T) {
 	warnings := &warningRecorder{}
 	recorded := &space{T: t, system: s.withWarnings(warnings), name: s.name}
 	recorded.vcjob("j", func(j *batchv1.Job) {
-		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{
+		j.Spec.Plugins = map[string][]string{
 			"pytorch":    {"--master=x", "--wait-master-timeout=60", "--wait-master-enabled=false"},
 			"mpi":        {"--master=t", "--worker=y"},
 			"tensorflow": {"--ps=default1", "--worker=t", "--chief", "z"},
 			"ray":        {"--head=t"},
-		}, "restricted"
+		}
 	}, vctask("t", 1))
 	recorded.vcjob("k", func(j *batchv1.Job) { j.Spec.Plugins = map[string][]string{"ssh": {}} }, vctask("t", 2))
+	soft := &batchv1.NetworkTopologySpec{Mode: "soft"}
+	recorded.vcjob("l", func(j *batchv1.Job) { j.Spec.Tasks[0].TopologyPolicy = "restricted" }, vctask("t", 1))
+	recorded.vcjob("m", func(j *batchv1.Job) { j.Spec.NetworkTopology = soft }, vctask("t", 1))
+	recorded.vcjob("n", func(j *batchv1.Job) {
+		j.Spec.Tasks[0].PartitionPolicy = &batchv1.PartitionPolicySpec{TotalPartitions: 1, PartitionSize: 1, NetworkTopology: soft}
+	}, vctask("t", 1))
 	all := strings.Join(warnings.list(), "\n")
 	for _, want := range []string{
 		"spec.plugins: no task is the master of pytorch, so no variables are set",
@@ -256,6 +262,8 @@ func TestVCJob_Warnings(t *testing.T) {
 		"spec.plugins.ray: task t has no container head, so Ray is not started there",
 		"spec.plugins.ssh: the Pods cannot reach each other by name without svc",
 		"spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported",
+		"spec.networkTopology: no effect, because PodGroups are not supported",
+		"spec.tasks[].partitionPolicy.networkTopology: no effect, because PodGroups are not supported",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("not warned of %q: %s", want, all)
