@@ -8,20 +8,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// Process is a program that a test starts, kills and restarts. It is killed when the test ends;
-// if the test failed, the end of its log is shown.
+// Process is a program that a test starts, kills and restarts. It is killed for good when the test
+// ends, which an interrupt may do while the test still uses it; if the test failed, the end of its
+// log is shown.
 type Process struct {
 	Args []string
 
 	t       testing.TB
-	cmd     *exec.Cmd // nil if it does not run
 	logPath string
+
+	mu       sync.Mutex // guards the fields below
+	cmd      *exec.Cmd  // nil if it does not run
+	await    func()     // waits for the exit of cmd, and may be called more than once
+	hasEnded bool       // the test: it is not started again
 }
 
 // NewProcess returns a program that is not started yet.
@@ -29,6 +35,7 @@ func NewProcess(t testing.TB, args ...string) *Process {
 	t.Helper()
 	p := &Process{Args: args, t: t, logPath: filepath.Join(t.TempDir(), "log")}
 	t.Cleanup(func() {
+		p.endTest()
 		p.Kill()
 		p.unmountTaskDirs()
 		if t.Failed() {
@@ -52,21 +59,34 @@ func (p *Process) unmountTaskDirs() {
 	}
 }
 
-// Start starts the program, if necessary through another one such as strace.
+func (p *Process) endTest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hasEnded = true
+}
+
+// Start starts the program, if necessary through another one such as strace. After the end of the
+// test it does nothing.
 func (p *Process) Start(through ...string) {
 	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hasEnded {
+		return
+	}
 	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer log.Close()
 	args := slices.Concat(through, p.Args)
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
+	p.cmd, p.await = cmd, sync.OnceFunc(func() { _ = cmd.Wait() })
 }
 
 // Kill sends SIGKILL and waits for the exit.
@@ -78,21 +98,41 @@ func (p *Process) Stop() { p.StopWithSignal(syscall.SIGTERM) }
 // StopWithSignal sends a signal and waits for the exit. It does nothing if the program does not
 // run.
 func (p *Process) StopWithSignal(with syscall.Signal) {
-	if p.cmd == nil {
+	p.mu.Lock()
+	cmd, await := p.cmd, p.await
+	p.mu.Unlock()
+	if cmd == nil {
 		return
 	}
-	p.Signal(with)
-	_ = p.cmd.Wait()
-	p.cmd = nil
+	_ = cmd.Process.Signal(with)
+	await()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == cmd {
+		p.cmd = nil
+	}
 }
 
-// Signal sends a signal to the running program.
-func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+// Signal sends a signal to the program if it runs.
+func (p *Process) Signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
 
-// PID returns the process id of the running program.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+// PID returns the process id of the program, or 0 if it does not run.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
 
-// HasExited reports whether the program has exited on its own.
+// HasExited reports whether the program has exited on its own, or does not run.
 func (p *Process) HasExited() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	return err != nil || strings.Contains(string(stat), ") Z ")

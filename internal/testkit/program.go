@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -20,11 +21,12 @@ const StatusInterrupted = 2
 func RunProgram(f func(t testing.TB)) (status int) {
 	ctrl.SetLogger(klog.Background()) // without one, clients print a stack trace
 	p := &programTB{}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	defer func() {
-		for i := len(p.cleanups) - 1; i >= 0; i-- {
-			p.cleanups[i]()
-		}
-		if p.failed && status == 0 {
+		p.cleanUp()
+		if p.Failed() && status == 0 {
 			status = 1
 		}
 	}()
@@ -35,23 +37,19 @@ func RunProgram(f func(t testing.TB)) (status int) {
 	}()
 	select {
 	case <-done:
-	case s := <-notifyStopSignal():
+	case s := <-signals:
 		p.Errorf("%v", s) // run the cleanups
 		return StatusInterrupted
 	}
 	return 0
 }
 
-// notifyStopSignal returns a channel that receives SIGINT and SIGTERM.
-func notifyStopSignal() <-chan os.Signal {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	return signals
-}
-
-// programTB implements the part of testing.TB that testkit uses.
+// programTB implements the part of testing.TB that testkit uses. After an interrupt, its cleanups run
+// while the program still does.
 type programTB struct {
 	testing.TB
+
+	mu       sync.Mutex // guards the fields below
 	cleanups []func()
 	failed   bool
 }
@@ -60,7 +58,28 @@ type programTB struct {
 func (p *programTB) Helper() {}
 
 // Cleanup calls f when the program ends.
-func (p *programTB) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+func (p *programTB) Cleanup(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cleanups = append(p.cleanups, f)
+}
+
+// cleanUp calls the cleanups, the last one first, with those that are added meanwhile.
+func (p *programTB) cleanUp() {
+	for f := p.takeCleanup(); f != nil; f = p.takeCleanup() {
+		f()
+	}
+}
+
+// takeCleanup removes the last cleanup and returns it, or nil if there is none.
+func (p *programTB) takeCleanup() (f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last := len(p.cleanups) - 1; last >= 0 {
+		f, p.cleanups = p.cleanups[last], p.cleanups[:last]
+	}
+	return f
+}
 
 // TempDir returns a directory that is removed if the program succeeds.
 func (p *programTB) TempDir() string {
@@ -69,7 +88,7 @@ func (p *programTB) TempDir() string {
 		p.Fatal(err)
 	}
 	p.Cleanup(func() {
-		if !p.failed {
+		if !p.Failed() {
 			os.RemoveAll(dir)
 		}
 	})
@@ -77,13 +96,22 @@ func (p *programTB) TempDir() string {
 }
 
 // Failed reports whether Errorf or Fatal was called.
-func (p *programTB) Failed() bool { return p.failed }
+func (p *programTB) Failed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
 
 // Logf writes to standard error.
 func (p *programTB) Logf(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }
 
 // Errorf logs an error and makes the program exit with status 1.
-func (p *programTB) Errorf(format string, a ...any) { p.failed = true; p.Logf(format, a...) }
+func (p *programTB) Errorf(format string, a ...any) {
+	p.mu.Lock()
+	p.failed = true
+	p.mu.Unlock()
+	p.Logf(format, a...)
+}
 
 // Fatalf calls Errorf and ends the program.
 func (p *programTB) Fatalf(format string, a ...any) { p.Errorf(format, a...); runtime.Goexit() }
