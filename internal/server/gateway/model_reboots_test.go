@@ -33,26 +33,9 @@ const (
 // and that lose power again and again.
 func TestRebootsStartNothingTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t)
-		def := &m.job.Spec.TaskGroups[0]
-		if def.Array != nil {
-			def.Array, def.Count = nil, new(int32(2))
-		}
-		def.RestartPolicy = drawRestartPolicy(t)
+		m := newRestartingModel(t)
 		m.stopsTakeTime = true
-		for range rapid.IntRange(20, 150).Draw(t, "events") {
-			switch rapid.IntRange(0, 5).Draw(t, "kind of event") {
-			case 0:
-				m.withOneRobot(m.failPower)
-			case 1:
-				m.withOneRobot(m.boot)
-			case 2:
-				m.settle()
-			default:
-				m.runEvent()
-			}
-			m.checkInvariants()
-		}
+		m.runEventsAmong(func() { m.withOneRobot(m.failPower) }, func() { m.withOneRobot(m.boot) }, m.settle)
 		m.settleWithoutFailures()
 	})
 }
@@ -70,18 +53,14 @@ func TestRebootsKeepRestrictions(t *testing.T) {
 
 // TestModelFindsBrokenRulesOfReboots breaks each rule in turn, and expects a violation of the invariants.
 func TestModelFindsBrokenRulesOfReboots(t *testing.T) {
-	for _, rule := range []brokenRule{startsBeforeRecord, repeatsRunInBoot, forgetsStop, forgetsPause, startsBeforeContact, countsReboots} {
-		t.Run(string(rule), func(t *testing.T) {
-			expectViolation(t, func(t *rapid.T) bool {
-				m := newRunsModel(t, rule)
-				m.stopsTakeTime = true
-				if rule != startsBeforeContact { // the deadline would end most attempts
-					m.job.Spec.Disconnect.StopOnRobotAfter = nil
-				}
-				return findsViolation(m.runReboots)
-			})
-		})
-	}
+	expectViolations(t, func(t *rapid.T, rule brokenRule) bool {
+		m := newRunsModel(t, rule)
+		m.stopsTakeTime = true
+		if rule != startsBeforeContact { // the deadline would end most attempts
+			m.job.Spec.Disconnect.StopOnRobotAfter = nil
+		}
+		return findsViolation(m.runReboots)
+	}, startsBeforeRecord, repeatsRunInBoot, forgetsStop, forgetsPause, startsBeforeContact, countsReboots)
 }
 
 // runReboots lets robots lose power while tasks fail, and something happen between the failures.
@@ -94,7 +73,7 @@ func (m *model) runReboots() {
 		m.settleSome()
 		m.withOneRobot(m.boot)
 		m.checkInvariants()
-		m.passTime(time.Duration(rapid.SampledFrom([]int{1, 2, 4, 50}).Draw(m.t, "ticks")) * tick)
+		m.passUntilRestart()
 		m.settleSome()
 		m.checkInvariants()
 		if rapid.IntRange(0, 3).Draw(m.t, "tasks fail") == 0 {

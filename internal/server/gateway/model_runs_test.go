@@ -27,12 +27,7 @@ const (
 // without contact.
 func TestRunsStartOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t)
-		def := &m.job.Spec.TaskGroups[0]
-		if def.Array != nil {
-			def.Array, def.Count = nil, new(int32(2))
-		}
-		def.RestartPolicy = drawRestartPolicy(t)
+		m := newRestartingModel(t)
 		m.runRestarts()
 		m.settleWithoutFailures()
 	})
@@ -50,14 +45,21 @@ func TestRunsEndWithAttempt(t *testing.T) {
 
 // TestModelFindsBrokenRulesOfRuns breaks each rule in turn, and expects a violation of the invariants.
 func TestModelFindsBrokenRulesOfRuns(t *testing.T) {
-	for _, rule := range []brokenRule{ignoresStartsNoRun, restartsStopped, repeatsRun, runsPastDeadline, restartsForAgent, acceptsLateRuns} {
-		t.Run(string(rule), func(t *testing.T) {
-			expectViolation(t, func(t *rapid.T) bool {
-				m := newRunsModel(t, rule)
-				return findsViolation(m.runFailures)
-			})
-		})
+	expectViolations(t, func(t *rapid.T, rule brokenRule) bool {
+		m := newRunsModel(t, rule)
+		return findsViolation(m.runFailures)
+	}, ignoresStartsNoRun, restartsStopped, repeatsRun, runsPastDeadline, restartsForAgent, acceptsLateRuns)
+}
+
+// newRestartingModel returns a model whose tasks are restarted as a drawn policy defines, and have no array.
+func newRestartingModel(t *rapid.T) *model {
+	m := newModel(t)
+	def := &m.job.Spec.TaskGroups[0]
+	if def.Array != nil {
+		def.Array, def.Count = nil, new(int32(2))
 	}
+	def.RestartPolicy = drawRestartPolicy(t)
+	return m
 }
 
 // newRunsModel returns a model of a task that must not run twice, and that robots restart themselves.
@@ -84,11 +86,16 @@ func (m *model) runFailures() {
 		m.disturbRestarts()
 		for range rapid.IntRange(1, 3).Draw(m.t, "failures") {
 			m.withBusyRobot((*modelRobot).failTasks)
-			m.passTime(time.Duration(rapid.SampledFrom([]int{1, 2, 4, 50}).Draw(m.t, "ticks")) * tick)
+			m.passUntilRestart()
 			m.settle()
 			m.checkInvariants()
 		}
 	}
+}
+
+// passUntilRestart lets time pass, after which the next runs may be due.
+func (m *model) passUntilRestart() {
+	m.passTime(time.Duration(rapid.SampledFrom([]int{1, 2, 4, 50}).Draw(m.t, "ticks")) * tick)
 }
 
 // disturbRestarts does one thing that may concern an attempt between two runs.
@@ -132,14 +139,20 @@ func (r *modelRobot) failTasks() {
 
 // runRestarts lets tasks end and start again, among all other events.
 func (m *model) runRestarts() {
+	passTicks := func() { m.passTime(time.Duration(rapid.IntRange(1, 5).Draw(m.t, "ticks")) * tick) }
+	m.runEventsAmong(m.endProcess, passTicks, m.settle)
+}
+
+// runEventsAmong runs random events, half of which are one of these three.
+func (m *model) runEventsAmong(first, second, third func()) {
 	for range rapid.IntRange(20, 150).Draw(m.t, "events") {
 		switch rapid.IntRange(0, 5).Draw(m.t, "kind of event") {
 		case 0:
-			m.endProcess()
+			first()
 		case 1:
-			m.passTime(time.Duration(rapid.IntRange(1, 5).Draw(m.t, "ticks")) * tick)
+			second()
 		case 2:
-			m.settle()
+			third()
 		default:
 			m.runEvent()
 		}

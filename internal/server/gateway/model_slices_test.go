@@ -17,9 +17,6 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// brokenRule is a rule about heartbeats that a model breaks, to show that it would find it.
-type brokenRule string
-
 const (
 	acksBeyondSlice      brokenRule = "the server acknowledges what the slice does not cover"
 	prolongsGrant        brokenRule = "the server prolongs a period without a change of the time"
@@ -28,46 +25,9 @@ const (
 	ignoresSlices        brokenRule = "the manager counts by the status although it names a slice"
 )
 
-// foundViolation ends the run of a model that breaks a rule.
-type foundViolation struct{}
-
 // TestModelFindsBrokenRules breaks each rule in turn, and expects a violation of the invariants.
 func TestModelFindsBrokenRules(t *testing.T) {
-	for _, rule := range []brokenRule{acksBeyondSlice, prolongsGrant, forgetsPeriod, goesOfflineFromCache, ignoresSlices} {
-		t.Run(string(rule), func(t *testing.T) {
-			expectViolation(t, func(t *rapid.T) bool { return runHeartbeats(t, rule) })
-		})
-	}
-}
-
-// expectViolation runs a model with a broken rule until it violates an invariant.
-func expectViolation(t *testing.T, run func(*rapid.T) (violates bool)) {
-	t.Helper()
-	found := false
-	for range 100 { // it ends with the first violation
-		rapid.Check(t, func(t *rapid.T) {
-			if !found {
-				found = run(t)
-			}
-		})
-		if found {
-			return
-		}
-	}
-	t.Error("no order of events shows that the rule is broken")
-}
-
-// findsViolation reports whether a model with a broken rule violates an invariant while it runs.
-func findsViolation(run func()) (violates bool) {
-	defer func() {
-		if p := recover(); p == (foundViolation{}) {
-			violates = true
-		} else if p != nil {
-			panic(p)
-		}
-	}()
-	run()
-	return false
+	expectViolations(t, runHeartbeats, acksBeyondSlice, prolongsGrant, forgetsPeriod, goesOfflineFromCache, ignoresSlices)
 }
 
 // runHeartbeats runs a task that must not run twice, while robots disconnect, the API server and the

@@ -29,18 +29,14 @@ func TestStopsAreConfirmed(t *testing.T) {
 
 // TestModelFindsBrokenRulesOfStops breaks each rule in turn, and expects a violation of the invariants.
 func TestModelFindsBrokenRulesOfStops(t *testing.T) {
-	for _, rule := range []brokenRule{forgetsStops, ignoresCanceled, neverConfirms, keepsCount} {
-		t.Run(string(rule), func(t *testing.T) {
-			expectViolation(t, func(t *rapid.T) bool {
-				m := newModel(t)
-				m.broken = rule
-				return findsViolation(func() {
-					m.runCancels()
-					m.settleWithoutFailures()
-				})
-			})
+	expectViolations(t, func(t *rapid.T, rule brokenRule) bool {
+		m := newModel(t)
+		m.broken = rule
+		return findsViolation(func() {
+			m.runCancels()
+			m.settleWithoutFailures()
 		})
-	}
+	}, forgetsStops, ignoresCanceled, neverConfirms, keepsCount)
 }
 
 // runCancels disconnects robots while a job starts, cancels it, and sometimes requeues it.

@@ -46,9 +46,7 @@ func requirePerson(t *testing.T, s wire.Status) {
 }
 
 func TestLocalStop_EndsAttemptWithoutFault(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	x.mustOperate(LocalStop)
 	if len(x.shims.stops) != 1 || x.shims.stops[0] != wire.ReasonStoppedAtRobot {
 		t.Fatalf("orders to stop: %v", x.shims.stops)
@@ -64,9 +62,7 @@ func TestLocalStop_EndsAttemptWithoutFault(t *testing.T) {
 }
 
 func TestLocalStop_LetsNoAttemptStartUntilRestart(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	x.mustOperate(LocalStop)
 	x.end(shim.Exit{Code: 143, StopReason: wire.ReasonStoppedAtRobot})
 	x.restartAgent() // as a reboot does
@@ -127,9 +123,7 @@ func TestLocalStop_IsCarriedOutByTheNextAgent(t *testing.T) {
 		requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
 	})
 	t.Run("while it runs", func(t *testing.T) {
-		x := newRestartTest(t, restarting(2, time.Second))
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, restarting(2, time.Second))
 		must(t, x.local.Write(hold))
 		x.alive = x.shims.last
 		x.restartAgent()
@@ -140,9 +134,7 @@ func TestLocalStop_IsCarriedOutByTheNextAgent(t *testing.T) {
 }
 
 func TestLocalStop_RefusesMoreTasksThanTheMaximum(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	var all wire.LocalState
 	for i := range wire.MaxStoppedTasks {
 		all.StoppedTasks = append(all.StoppedTasks, wire.StoppedTask{UID: fmt.Sprint("other-", i)})
@@ -161,9 +153,7 @@ func TestLocalActions_NeedLiveTask(t *testing.T) {
 }
 
 func TestLocalRestart_StartsNextRunWithoutCounting(t *testing.T) {
-	x := newRestartTest(t, restarting(1, 10*time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(1, 10*time.Second))
 	for run := int64(1); run <= 3; run++ { // more than the policy allows
 		x.mustOperate(LocalRestart)
 		if last := x.shims.stops[len(x.shims.stops)-1]; last != wire.ReasonRestartedAtRobot {
@@ -220,9 +210,7 @@ func TestMaintenance_LetsNothingStart(t *testing.T) {
 }
 
 func TestMaintenance_LetsNothingStartAtBoot(t *testing.T) {
-	x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, ofType("service"), restarting(2, time.Second))
 	x.mustOperate(LocalMaintenanceOn)
 	x.rebootRobot(cutShort)
 	x.pass(time.Hour)
@@ -232,9 +220,7 @@ func TestMaintenance_LetsNothingStartAtBoot(t *testing.T) {
 }
 
 func TestLocalStop_LetsNothingStartAtBoot(t *testing.T) {
-	x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, ofType("service"), restarting(2, time.Second))
 	x.mustOperate(LocalStop)
 	x.rebootRobot(cutShort) // before its process has ended
 	requirePerson(t, x.requireEnd(wire.ReasonStoppedAtRobot, 1))
@@ -243,9 +229,7 @@ func TestLocalStop_LetsNothingStartAtBoot(t *testing.T) {
 }
 
 func TestMaintenance_LetsGoOnWhatRuns(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	x.mustOperate(LocalMaintenanceOn)
 	if len(x.shims.stops) > 0 {
 		t.Fatalf("orders to stop: %v", x.shims.stops)
@@ -291,9 +275,7 @@ func TestMaintenance_StopsSetUpUntilItEnds(t *testing.T) {
 
 func TestMaintenance_LetsNoFurtherIndexStart(t *testing.T) {
 	t.Run("of a range that runs", func(t *testing.T) {
-		x := newRestartTest(t, ofRange)
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, ofRange)
 		x.mustOperate(LocalMaintenanceOn)
 		if x.requireStops(); x.shims.pauses != 1 {
 			t.Errorf("the shim was asked %d times to start no further index", x.shims.pauses)
@@ -353,9 +335,7 @@ type unwritable struct{ localStore }
 func (unwritable) Write(wire.LocalState) error { return errors.New("the disk is full") }
 
 func TestLocalActions_ChangeNothingThatIsNotOnDisk(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	x.local = unwritable{x.local}
 	x.requireRefusal(LocalStop, "the disk is full")
 	x.requireRefusal(LocalMaintenanceOn, "the disk is full")

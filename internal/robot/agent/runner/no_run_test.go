@@ -27,9 +27,7 @@ func TestNoRun_OutlivesTheAgent(t *testing.T) {
 		"a pause, a delete":  {[]message{paused, wire.Dispatch{Action: wire.ActionDelete, Task: shell("t1", ""), Attempt: 1}}, wire.ReasonStopped},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(2, time.Second))
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, restarting(2, time.Second))
 			for _, m := range test.messages {
 				x.round(m)
 			}
@@ -48,9 +46,7 @@ func TestNoRun_OutlivesTheAgent(t *testing.T) {
 
 // The next agent stops a task whose stop may not have reached its shim.
 func TestNoRun_NextAgentStopsTheTask(t *testing.T) {
-	x := newRestartTest(t, restarting(2, time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, time.Second))
 	x.round(wire.Dispatch{Action: wire.ActionDelete, Task: x.task, Attempt: 1})
 	x.alive = x.shims.last
 	x.restartAgent()

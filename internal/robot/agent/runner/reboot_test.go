@@ -55,9 +55,7 @@ func TestReboot_FollowsThePolicy(t *testing.T) {
 		"a service beyond its self-stop time": {change: []func(*wire.Task){service, func(t *wire.Task) { t.Spec.StopOnRobotAfter = wire.Duration(time.Hour) }}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, append([]func(*wire.Task){restarting(2, 10*time.Second)}, test.change...)...)
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, append([]func(*wire.Task){restarting(2, 10*time.Second)}, test.change...)...)
 			x.rebootRobot(cutShort)
 			x.requireStarts("after the reboot", test.starts)
 			if test.starts > 0 {
@@ -111,9 +109,7 @@ func requireSecondRun(x *restartTest) {
 
 // The restart counts like any other, so a task that takes its robot down ends some time.
 func TestReboot_CountsGoOn(t *testing.T) {
-	x := newRestartTest(t, restarting(3, 10*time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(3, 10*time.Second))
 	x.end(shim.Exit{Code: 3})
 	x.pass(10 * time.Second)
 	for reboots := range int32(2) {
@@ -157,9 +153,7 @@ func TestReboot_WithUsedUpRestarts(t *testing.T) {
 		t.Spec.RestartPolicy = &wire.RestartPolicy{Attempts: 1, Interval: wire.Duration(10 * time.Minute), Mode: "fail"}
 	}
 	setUp := func(t *testing.T) *restartTest {
-		x := newRestartTest(t, service)
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, service)
 		x.end(shim.Exit{Code: 3})
 		x.pass(time.Second)
 		x.begin()
@@ -225,9 +219,7 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 			if test.change != nil {
 				change = append(change, test.change)
 			}
-			x := newRestartTest(t, change...)
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, change...)
 			x.rebootRobot(exit(test.exit))
 			x.requireStarts("after the reboot", test.starts)
 			if test.starts == 0 && !test.waits {
@@ -248,9 +240,7 @@ func TestReboot_AfterAKnownEnd(t *testing.T) {
 func TestReboot_AfterAShutdown(t *testing.T) {
 	stopped := shim.Exit{Code: 143, StopReason: wire.ReasonAgentStopped}
 	setUp := func(t *testing.T, change ...func(*wire.Task)) *restartTest {
-		x := newRestartTest(t, append([]func(*wire.Task){ofType("service"), restarting(2, time.Second)}, change...)...)
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, append([]func(*wire.Task){ofType("service"), restarting(2, time.Second)}, change...)...)
 		x.end(stopped)
 		return x
 	}
@@ -273,9 +263,7 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 		setUp(t, onReboot("report")).requireEnd(wire.ReasonAgentStopped, 1)
 	})
 	t.Run("not if the agent ends its tasks", func(t *testing.T) {
-		x := newRestartTest(t, ofType("service"), restarting(2, time.Second))
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, ofType("service"), restarting(2, time.Second))
 		x.stopAllAttempts(time.Second)
 		x.end(stopped)
 		x.requireEnd(wire.ReasonAgentStopped, 1)
@@ -284,9 +272,7 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 
 // An agent that crashes within a boot knows of no reboot.
 func TestReboot_IsNotARestartOfTheAgent(t *testing.T) {
-	x := newRestartTest(t, ofType("service"), restarting(2, 10*time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, ofType("service"), restarting(2, 10*time.Second))
 	x.left, x.offline = cutShort, true
 	x.restartAgent()
 	x.round()
@@ -296,9 +282,7 @@ func TestReboot_IsNotARestartOfTheAgent(t *testing.T) {
 
 // A process of this boot may have the PID of one of an earlier boot.
 func TestReboot_KillsNoProcessByItsPID(t *testing.T) {
-	x := newRestartTest(t, restarting(2, 10*time.Second))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, 10*time.Second))
 	must(t, x.journal.Close())
 	x.bootID = "next"
 	x.left = shim.State{MayHaveStarted: true, Started: &shim.Started{Process: shim.Process{PID: 4711, StartTicks: 12}}}

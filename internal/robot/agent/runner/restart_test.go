@@ -216,12 +216,19 @@ func (x *restartTest) requireEnd(reason string, run int64) wire.Status {
 	return s
 }
 
+// runningTest returns a test whose task t1 runs.
+func runningTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
+	t.Helper()
+	x := newRestartTest(t, change...)
+	x.dispatch(1)
+	x.begin()
+	return x
+}
+
 // waitingTest returns a test whose task t1 waits 10 s for its second run, after exit code 3.
 func waitingTest(t *testing.T, change ...func(*wire.Task)) *restartTest {
 	t.Helper()
-	x := newRestartTest(t, append([]func(*wire.Task){restarting(2, 10*time.Second)}, change...)...)
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, append([]func(*wire.Task){restarting(2, 10*time.Second)}, change...)...)
 	x.pass(5 * time.Second)
 	x.end(shim.Exit{Code: 3})
 	x.requireStarts("while the task waits", 1)
@@ -304,9 +311,7 @@ func TestRestart_DependsOnTheEnd(t *testing.T) {
 		"a policy that allows no restart": {change: []func(*wire.Task){restarting(0, 0)}, exit: failing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, append([]func(*wire.Task){restarting(1, time.Second)}, test.change...)...)
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, append([]func(*wire.Task){restarting(1, time.Second)}, test.change...)...)
 			x.end(test.exit)
 			if attempt := x.live["t1"]; test.restarts != attempt.isWaiting() || test.counts != (test.restarts && attempt.restarts.count().Restarts == 1) {
 				t.Fatalf("waiting %t, last report %+v; want a restart: %t, counted: %t", attempt.isWaiting(), x.lastReport(), test.restarts, test.counts)
@@ -322,9 +327,7 @@ func TestRestart_DependsOnTheEnd(t *testing.T) {
 func (attempt *attempt) isWaiting() bool { return attempt != nil && attempt.restarts.isWaiting() }
 
 func TestRestart_OfATemplateWaitsForTheShortestDelay(t *testing.T) {
-	x := newRestartTest(t, restarting(1, time.Minute))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(1, time.Minute))
 	x.end(shim.Exit{Code: 143, StopReason: wire.ReasonTemplateChanged})
 	x.pass(time.Second)
 	x.requireStarts("a second after the end", 2)
@@ -345,9 +348,7 @@ func TestRestart_OfAService_EndsAsTheLastRun(t *testing.T) {
 
 // The manager restarts tasks of arrays, whose runs have no numbers.
 func TestRestart_LeavesArraysToTheManager(t *testing.T) {
-	x := newRestartTest(t, restarting(5, time.Second), func(t *wire.Task) { t.Spec.Array = &wire.TaskArray{Index: new(int32(3))} })
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(5, time.Second), func(t *wire.Task) { t.Spec.Array = &wire.TaskArray{Index: new(int32(3))} })
 	x.end(shim.Exit{Code: 1})
 	if end := x.requireEnd(wire.ReasonExited, 0); end.Runs != nil {
 		t.Errorf("end %+v has runs", end)
@@ -460,9 +461,7 @@ func TestRestart_IsPreventedWhileTheTaskRuns(t *testing.T) {
 		"not by another pause": {messages: []message{wire.TaskList{Epoch: 9, Refs: []wire.TaskReference{{UID: "t1", Attempt: 1}, {UID: "t1", Attempt: 2, StartsNoRun: true}}}}, restarts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(2, time.Second))
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, restarting(2, time.Second))
 			for _, m := range test.messages {
 				x.round(m)
 			}
@@ -497,9 +496,7 @@ func TestRestart_QuotaAndFiles(t *testing.T) {
 		"after too many files": {shim.Exit{Code: -1, StopReason: wire.ReasonDiskQuotaExceeded}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(2, 10*time.Second), quota)
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, restarting(2, 10*time.Second), quota)
 			file := filepath.Join(x.dirs.WorkDir("t1", 1), "file")
 			must(t, os.WriteFile(file, nil, 0o600))
 			x.end(test.exit)
@@ -650,9 +647,7 @@ func TestRestart_ReportsAtMostOnceASecond(t *testing.T) {
 
 // A later report replaces one that waits.
 func TestRestart_TheLastReportCounts(t *testing.T) {
-	x := newRestartTest(t, restarting(2, 900*time.Millisecond))
-	x.dispatch(1)
-	x.begin()
+	x := runningTest(t, restarting(2, 900*time.Millisecond))
 	x.end(shim.Exit{Code: 1})
 	before := len(x.reports.all)
 	x.pass(999 * time.Millisecond)
@@ -821,9 +816,7 @@ func TestRestart_NextAgentDecidesAboutARun(t *testing.T) {
 		"whose shim was killed": {left: shim.State{MayHaveStarted: true}, reason: wire.ReasonAgentRestarted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newRestartTest(t, restarting(2, 10*time.Second))
-			x.dispatch(1)
-			x.begin()
+			x := runningTest(t, restarting(2, 10*time.Second))
 			x.left = test.left
 			x.restartAgent()
 			if !test.waits {

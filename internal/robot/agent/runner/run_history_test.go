@@ -233,15 +233,21 @@ func TestRunHistory_OnAFullDisk_LeavesAGap(t *testing.T) {
 	}
 }
 
+// appendFailedRuns adds the runs from first on to the history in dir.
+func appendFailedRuns(t *testing.T, dir string, first, count int64) {
+	t.Helper()
+	at, h := time.Unix(1_000_000, 0).UTC(), runHistory{}
+	for n := first; n < first+count; n++ {
+		h.runs = append(h.runs, wire.Run{Run: n, StartedAt: &at, FinishedAt: &at, ExitCode: 1, Reason: wire.ReasonExited, NoContactSince: &at})
+	}
+	must(t, h.appendTo(dir))
+}
+
 func TestRunHistory_IsBounded(t *testing.T) {
-	dir, at := t.TempDir(), time.Unix(1_000_000, 0).UTC()
+	dir := t.TempDir()
 	const last = 100_000
 	for run := int64(1); run <= last; run += 1000 {
-		h := runHistory{}
-		for n := run; n < run+1000; n++ {
-			h.runs = append(h.runs, wire.Run{Run: n, StartedAt: &at, FinishedAt: &at, ExitCode: 1, Reason: wire.ReasonExited, NoContactSince: &at})
-		}
-		must(t, h.appendTo(dir))
+		appendFailedRuns(t, dir, run, 1000)
 	}
 	begin, end, err := segment.Reader{Dir: dir}.Bounds()
 	must(t, err)
@@ -257,13 +263,9 @@ func TestRunHistory_IsBounded(t *testing.T) {
 
 // After a new segment was started, the last records are in two of them.
 func TestRunHistory_FindsTheLastRunInANewSegment(t *testing.T) {
-	dir, at := t.TempDir(), time.Unix(1_000_000, 0).UTC()
+	dir := t.TempDir()
 	for run := int64(1); run <= 10_000; run += 5 {
-		h := runHistory{}
-		for n := run; n < run+5; n++ {
-			h.runs = append(h.runs, wire.Run{Run: n, StartedAt: &at, FinishedAt: &at, ExitCode: 1, Reason: wire.ReasonExited, NoContactSince: &at})
-		}
-		must(t, h.appendTo(dir))
+		appendFailedRuns(t, dir, run, 5)
 		_, end, err := segment.Reader{Dir: dir}.Bounds()
 		must(t, err)
 		if last, err := readLastRun(dir, end); err != nil || last != run+4 {
