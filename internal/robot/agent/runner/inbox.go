@@ -51,9 +51,8 @@ func (r *Runner) Deliver(m message) {
 	}
 }
 
-// gatherMessages returns the first message and those that wait behind it.
-func (r *Runner) gatherMessages(first message) []message {
-	all := []message{first}
+// gatherMessages returns these messages and those that wait behind them.
+func (r *Runner) gatherMessages(all ...message) []message {
 	for len(all) < InboxSize {
 		select {
 		case m := <-r.inbox:

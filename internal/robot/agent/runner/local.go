@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s4r.io/k8s4r/internal/core/restart"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -55,21 +56,30 @@ type localReply struct {
 // unlockRequest ends the maintenance with an ID, by a message of the server.
 type unlockRequest struct{ id string }
 
-// Operate carries out a request. It returns what was done, for people. It returns an error if the runner
-// does not reply before ctx ends.
+// localReplyTimeout is how long the runner may take for a request that it has received, which ends with a
+// write of the local state.
+const localReplyTimeout = 10 * time.Second
+
+var (
+	errNothingDone = errors.New("nothing was done and nothing will be: the agent handles no requests now, as a rule because its disk is full or slow; try again")
+	errMayBeDone   = errors.New("the agent has begun with this and may still do it, but its disk does not respond; see k8s4r-agent tasks")
+)
+
+// Operate carries out a request. It returns what was done, for people. If the runner does not receive it
+// before ctx ends, it is never carried out.
 func (r *Runner) Operate(ctx context.Context, q LocalRequest) (string, error) {
 	reply := make(chan localReply, 1)
 	q.reply = reply
 	select {
-	case r.inbox <- q:
+	case r.requests <- q:
 	case <-ctx.Done():
-		return "", errBusy
+		return "", errNothingDone
 	}
 	select {
-	case answer := <-reply:
+	case answer := <-reply: // also after ctx has ended: the runner carries it out
 		return answer.message, answer.err
-	case <-ctx.Done():
-		return "", errBusy
+	case <-time.After(localReplyTimeout):
+		return "", errMayBeDone
 	}
 }
 

@@ -176,7 +176,9 @@ type Runner struct {
 	quotas *quotaWatcher
 	usage  *usageMeter
 
-	inbox        chan message
+	inbox chan message
+	// requests of this robot have no buffer: each is received in a round that handles it, or never.
+	requests     chan message
 	stalled      atomic.Bool // the inbox is full and does not empty
 	unwritable   atomic.Bool // the last write of the journal failed
 	isConnected  atomic.Bool
@@ -287,7 +289,7 @@ func New(c Config) *Runner {
 		deadlinesGoOn: c.DeadlinesGoOn, contactTimeout: cmp.Or(c.ContactTimeout, defaultContactTimeout), contacts: make(chan struct{}, 1),
 		progressInterval: cmp.Or(c.ProgressInterval, defaultProgressInterval), jitter: c.Jitter,
 		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
-		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
+		inbox: make(chan message, InboxSize), requests: make(chan message), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
 		live: map[string]*attempt{}, byShim: map[*supervisor.Shim]*attempt{},
 	}
 }
@@ -322,6 +324,8 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-r.contacts:
 		case m := <-r.inbox:
 			messages = r.gatherMessages(m)
+		case q := <-r.requests:
+			messages = append(r.gatherMessages(), q) // what was delivered before is handled before
 		case grace := <-r.stopRequests:
 			r.stopAllAttempts(grace)
 		case <-r.shims.Events():
