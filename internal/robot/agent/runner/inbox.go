@@ -105,7 +105,7 @@ func (r *Runner) MeasureUsage(ctx context.Context) []wire.TaskUsage {
 func (r *Runner) queryTasks(ctx context.Context) ([]LiveTask, error) {
 	reply := make(chan []LiveTask, 1)
 	select {
-	case r.inbox <- taskQuery{reply}:
+	case r.requests <- taskQuery{reply}: // not the inbox, which queries without a reader would fill
 	case <-ctx.Done():
 		return nil, errBusy
 	}

@@ -120,3 +120,23 @@ func TestLocalRequest_IsAnsweredByItsResultOnceItHasBegun(t *testing.T) {
 		})
 	}
 }
+
+// Commands such as logs -f ask again and again, also while the runner waits for its disk.
+func TestListTasks_LeavesTheInboxToTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRestartTest(t)
+		disk := x.fillDisk()
+		for range 2 * InboxSize {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if _, err := x.ListTasks(ctx); !errors.Is(err, errBusy) {
+				t.Fatalf("on a full disk: %v", err)
+			}
+			cancel()
+		}
+		x.Deliver(wire.Dispatch{Action: wire.ActionCreate, Task: x.task, Attempt: 1, Epoch: 3})
+		disk.empty()
+		if tasks, err := x.ListTasks(context.Background()); err != nil || len(tasks) != 2 || tasks[0].UID != "t1" {
+			t.Errorf("tasks %+v, %v; want also the one that was dispatched while the disk was full", tasks, err)
+		}
+	})
+}
