@@ -95,6 +95,14 @@ func (c Client) explainError(err error) error {
 		return fmt.Errorf("permission to open %s denied: run this as root or as a member of the agent's localGroup", c.Socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("%w on %s: start it (systemctl start k8s4r-agent), or set --state-dir or --local-socket", ErrNoAgent, c.Socket)
+	case isDialError(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("query the agent on %s: %w", c.Socket, err)
 	}
-	return fmt.Errorf("query the agent on %s: %w", c.Socket, err)
+	return fmt.Errorf("the agent has closed the connection on %s: it has been stopped, or %d connections are open already: %w", c.Socket, maxConnections, err)
+}
+
+// isDialError reports whether there was no connection at all.
+func isDialError(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "dial"
 }

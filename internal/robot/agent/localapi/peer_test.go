@@ -62,7 +62,7 @@ func startImpatientServer(t *testing.T, gid *uint32, tasks taskSource, timeout t
 	must(t, os.Chmod(socket, 0o600))
 	s := &Server{
 		Config: Config{RobotID: "r1", Group: "operators", Tasks: tasks, State: fakeTasks{}, LogDir: func(string, int32) string { return dir }, Log: slog.New(slog.DiscardHandler)},
-		gid:    gid, requests: make(chan struct{}, maxRequests), readTimeout: timeout,
+		gid:    gid, readTimeout: timeout,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

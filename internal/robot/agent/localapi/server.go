@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -28,6 +29,10 @@ const (
 	// maxRequests bounds the requests that are served at the same time, so that their users cannot take the
 	// memory of a small robot.
 	maxRequests = 16
+	// maxLogs bounds those of them that read logs, which may take forever, so that places are left for actions.
+	maxLogs = 8
+	// maxConnections bounds the open connections, also those that request nothing.
+	maxConnections = 64
 	// maxBody bounds the body of a request, in bytes.
 	maxBody = 4 << 10
 )
@@ -58,7 +63,6 @@ type stateReader interface{ Read() *wire.LocalState }
 type Server struct {
 	Config
 	gid         *uint32 // of Group; nil: there is none
-	requests    chan struct{}
 	readTimeout time.Duration
 }
 
@@ -68,7 +72,7 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up group %s: %w", c.Group, err)
 	}
-	return &Server{Config: c, gid: gid, requests: make(chan struct{}, maxRequests), readTimeout: readTimeout}, nil
+	return &Server{Config: c, gid: gid, readTimeout: readTimeout}, nil
 }
 
 // LacksGroup reports whether the robot has no group with the name in the configuration.
@@ -85,6 +89,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return context.WithValue(ctx, connKey{}, c)
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState:   boundConnections(),
 	}
 	server.SetKeepAlivesEnabled(false) // an idle connection would hold a goroutine
 	stop := context.AfterFunc(ctx, func() { server.Close() })
@@ -115,14 +120,53 @@ type (
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /tasks", s.serveTasks)
-	mux.HandleFunc("GET /logs", s.serveLogs)
+	mux.Handle("GET /logs", boundRequests(maxLogs, "logs are read already; end one of them, such as a logs -f", http.HandlerFunc(s.serveLogs)))
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalStop) })
 	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalRestart) })
 	mux.HandleFunc("POST /maintenance", s.serveMaintenance)
-	return s.authorize(mux)
+	return s.authorize(boundRequests(maxRequests, "requests are served already; try again", readParameters(mux)))
 }
 
-// authorize refuses peers that may not use the socket, and requests beyond maxRequests.
+// boundConnections returns a hook for http.Server that closes the connections beyond maxConnections.
+func boundConnections() func(net.Conn, http.ConnState) {
+	var open atomic.Int64
+	return func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew && open.Add(1) > maxConnections {
+			_ = c.Close() // StateClosed follows
+		}
+		if state == http.StateClosed {
+			open.Add(-1)
+		}
+	}
+}
+
+// boundRequests refuses requests while this many are served. The problem follows the number.
+func boundRequests(most int, problem string, next http.Handler) http.Handler {
+	places := make(chan struct{}, most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("%d %s", most, problem), http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// readParameters refuses requests whose parameters cannot be read.
+func readParameters(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if err := r.ParseForm(); err != nil { // with a part of them, on could become off
+			http.Error(w, "the parameters cannot be read: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize refuses peers that may not use the socket.
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -136,18 +180,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 			http.Error(w, s.describeUsers(peer), http.StatusForbidden)
 			return
 		}
-		select {
-		case s.requests <- struct{}{}:
-			defer func() { <-s.requests }()
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			if err := r.ParseForm(); err != nil { // with a part of them, on could become off
-				http.Error(w, "the parameters cannot be read: "+err.Error(), http.StatusBadRequest)
-				return
-			}
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
-		default:
-			http.Error(w, fmt.Sprintf("%d requests are served already; end one of them, such as a logs -f", maxRequests), http.StatusServiceUnavailable)
-		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, peer)))
 	})
 }
 

@@ -151,18 +151,68 @@ func readLine(t *testing.T, log io.Reader) string {
 	}
 }
 
-func TestServer_BoundsRequests(t *testing.T) {
+func TestServer_BoundsLogsSoThatActionsRemain(t *testing.T) {
 	socket := startServer(t, nil, fakeTasks{{Name: "one", UID: "u1"}})
 	must(t, os.WriteFile(filepath.Join(filepath.Dir(socket), strings.Repeat("0", 20)+".log"), []byte("2026-01-01T12:00:00.000000Z stdout F x\n"), 0o600))
 	c := Client{Socket: socket}
-	for range maxRequests {
+	for range maxLogs {
 		log, err := c.OpenLog(context.Background(), "one", true)
 		must(t, err)
 		defer log.Close()
 		readLine(t, log)
 	}
-	if _, err := c.ListTasks(context.Background()); err == nil || !strings.Contains(err.Error(), "16 requests are served already") {
+	for range maxRequests {
+		if log, err := c.OpenLog(context.Background(), "one", true); err == nil || !strings.Contains(err.Error(), "8 logs are read already") {
+			t.Fatalf("one more log: %v, %v", log, err)
+		}
+	}
+	if _, err := c.ActOnTask(context.Background(), "stop", "one"); err != nil {
+		t.Errorf("a stop: %v", err)
+	}
+}
+
+// slowTasks are tasks that are listed when the test releases them.
+type slowTasks struct {
+	fakeTasks
+	began, release chan struct{}
+}
+
+func (s slowTasks) ListTasks(context.Context) ([]runner.LiveTask, error) {
+	s.began <- struct{}{}
+	<-s.release
+	return s.fakeTasks, nil
+}
+
+func TestServer_BoundsRequests(t *testing.T) {
+	tasks := slowTasks{began: make(chan struct{}, maxRequests+1), release: make(chan struct{})}
+	c := Client{Socket: startServer(t, nil, tasks)}
+	ended := make(chan error, maxRequests)
+	for range maxRequests {
+		go func() {
+			_, err := c.ListTasks(context.Background())
+			ended <- err
+		}()
+		<-tasks.began
+	}
+	if _, err := c.SetMaintenance(context.Background(), false, ""); err == nil || !strings.Contains(err.Error(), "16 requests are served already") {
 		t.Errorf("one more request: %v", err)
+	}
+	close(tasks.release)
+	for range maxRequests {
+		must(t, <-ended)
+	}
+}
+
+func TestServer_BoundsConnections(t *testing.T) {
+	socket := startImpatientServer(t, nil, fakeTasks{}, testTimeout)
+	for range maxConnections {
+		idle, err := net.Dial("unix", socket)
+		must(t, err)
+		defer idle.Close()
+	}
+	c := Client{Socket: socket}
+	if _, err := c.ListTasks(context.Background()); err == nil || !strings.Contains(err.Error(), "64 connections are open already") {
+		t.Errorf("one more connection: %v", err)
 	}
 }
 
