@@ -20,6 +20,7 @@ type nextRunInput struct {
 	isPastDeadline bool // the self-stop deadline has passed
 	endsOnReboot   bool // the robot was restarted, and the policy is to report that
 	hasContact     bool
+	mayGoDown      bool // the robot has ended the last run a moment ago, as a rule to shut down
 
 	secrets            lostSecrets
 	isInMaintenance    bool
@@ -80,7 +81,7 @@ func (in nextRunInput) endInstead() (end wire.Status, isNever bool) {
 		return secretsLostStatus(in.last), true
 	case in.endsOnReboot:
 		return in.interruptWait(wire.ReasonRobotRebooted), true
-	case in.next.EndsWithContact && in.hasContact:
+	case in.next.EndsWithContact && in.hasContact && !in.mayGoDown:
 		return in.last, true
 	case in.isPastDeadline: // also before the run is due: contact that returns would hide the deadline
 		return in.interruptWait(wire.ReasonSelfStopped), true
@@ -109,6 +110,7 @@ func (r *Runner) observeNextRun(attempt *attempt, last wire.Status, next restart
 		isPastDeadline: stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter),
 		endsOnReboot:   x.isRebooted && x.policy.OnReboot == restart.NeverRestart,
 		hasContact:     r.hasContact(), secrets: x.secrets,
+		mayGoDown:       r.mayGoDown(attempt, last),
 		isInMaintenance: r.isInMaintenance(), awaitsEarlierStage: r.awaitsEarlierStage(attempt),
 	}
 }

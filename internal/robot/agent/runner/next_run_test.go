@@ -39,6 +39,7 @@ func TestDecideNextRun(t *testing.T) {
 		"a reboot that is reported":         {nextRunInput{next: later, endsOnReboot: true, isPastDeadline: true}, startNever, wire.ReasonRobotRebooted},
 		"the deadline before the run":       {nextRunInput{next: later, isPastDeadline: true, isInMaintenance: true}, startNever, wire.ReasonSelfStopped},
 		"contact ends what is without":      {nextRunInput{next: offline, hasContact: true, isInMaintenance: true}, startNever, wire.ReasonExited},
+		"not while the robot may go down":   {nextRunInput{next: offline, hasContact: true, mayGoDown: true}, startNow, ""},
 		"secrets that need contact":         {nextRunInput{next: offline, secrets: missing}, startNever, wire.ReasonExited},
 		"used up, and a stop":               {nextRunInput{next: offline, stopReason: wire.ReasonStopped}, startNever, wire.ReasonStopped},
 		"used up, and a newer attempt":      {nextRunInput{next: offline, stopReason: wire.ReasonSuperseded}, startNever, wire.ReasonSuperseded},

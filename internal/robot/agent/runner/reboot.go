@@ -55,3 +55,13 @@ func (r *Runner) nextAfterShutdown(x *restarts) restart.Decision {
 	}
 	return d
 }
+
+// mayGoDown reports whether the robot may be shutting down, because that has ended the last run a moment ago.
+// Contact must not end the attempt meanwhile, or the robot would start nothing where it boots.
+func (r *Runner) mayGoDown(attempt *attempt, last wire.Status) bool {
+	x := attempt.restarts
+	if last.Reason != wire.ReasonAgentStopped || x.isRebooted {
+		return false
+	}
+	return !x.isWaiting() || r.bootTime().Before(x.last.at.Add(shutdownWait)) // the run ends now, or has ended
+}

@@ -259,6 +259,29 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 		x.pass(shutdownWait)
 		x.requireStarts("after the wait", 2)
 	})
+	usedUp := func(t *testing.T) *restartTest {
+		x := newRestartTest(t, ofType("service"), restarting(1, time.Second))
+		x.dispatch(1)
+		x.begin()
+		x.end(shim.Exit{Code: 1})
+		x.pass(time.Second)
+		x.begin()
+		x.end(stopped)
+		x.requireStarts("while the robot goes down", 2)
+		return x
+	}
+	t.Run("also with a policy that is used up", func(t *testing.T) {
+		x := usedUp(t)
+		x.pass(shutdownWait - 1)
+		x.rebootRobot(shim.State{})
+		x.pass(time.Minute)
+		x.requireStarts("in the field", 1)
+	})
+	t.Run("unless contact goes on", func(t *testing.T) {
+		x := usedUp(t)
+		x.pass(shutdownWait)
+		x.requireEnd(wire.ReasonAgentStopped, 2)
+	})
 	t.Run("not if it is to be reported", func(t *testing.T) {
 		setUp(t, onReboot("report")).requireEnd(wire.ReasonAgentStopped, 1)
 	})
