@@ -169,7 +169,7 @@ func (r *Runner) restartAtRobot(q LocalRequest) (string, error) {
 	x := attempt.restarts
 	if x.isWaiting() {
 		x.last.next.At = r.bootTime()
-		return "its next run starts now", nil
+		return describeStart(r.decideWait(attempt).start), nil
 	}
 	attempt.restartedBy = q.By
 	r.stopShim(attempt, wire.ReasonRestartedAtRobot, killTimeout(attempt.task.Spec))
@@ -189,10 +189,29 @@ func (r *Runner) checkRestart(attempt *attempt) error {
 	case r.isInMaintenance():
 		return errors.New("the robot is in maintenance, in which nothing starts; end it with k8s4r-agent maintenance off")
 	}
-	if d := decideNextRun(r.observeNextRun(attempt, wire.Status{}, restart.Decision{})); d.start == startNever {
+	d := decideNextRun(r.observeNextRun(attempt, wire.Status{}, restart.Decision{}))
+	switch {
+	case d.start == startNever:
 		return fmt.Errorf("the task may not run again before the robot has contact: %s", stopMessages[d.end.Reason])
+	case d.start != startNow && !attempt.restarts.isWaiting(): // it would only end what runs
+		return fmt.Errorf("the task was not restarted: %s", describeStart(d.start))
 	}
 	return nil
+}
+
+// describeStart returns when the next run starts that a person wants now.
+func describeStart(start runStart) string {
+	switch start {
+	case startWithSecrets:
+		return "its next run cannot start before the server has sent the values of its secretEnv, which the agent lost " +
+			"when it was restarted; that needs contact, and a moment"
+	case startAfterStage:
+		return "its next run starts after the tasks of the earlier stages of its replica"
+	case startAfterMaintenance:
+		return "its next run starts after the maintenance"
+	default:
+		return "its next run starts now"
+	}
 }
 
 // beginMaintenance lets nothing start any more. What runs goes on; of a range only the index that runs.

@@ -30,6 +30,14 @@ func (x *restartTest) mustOperate(action LocalAction) {
 	}
 }
 
+// requireAnswer checks that a request is carried out with an answer that begins with this text.
+func (x *restartTest) requireAnswer(action LocalAction, want string) {
+	x.t.Helper()
+	if message, err := x.operate(action); err != nil || !strings.HasPrefix(message, want) {
+		x.t.Errorf("%s: %q, %v, want an answer that begins with %q", action, message, err, want)
+	}
+}
+
 // requireRefusal checks that a request is refused with this text.
 func (x *restartTest) requireRefusal(action LocalAction, want string) {
 	x.t.Helper()
@@ -180,6 +188,43 @@ func TestLocalRestart_EndsWaitForNextRun(t *testing.T) {
 	x := waitingTest(t)
 	x.mustOperate(LocalRestart)
 	x.requireStarts("after the restart", 2)
+}
+
+// The next agent does not have the secret, and the robot has no contact.
+func TestLocalRestart_KeepsRunThatLacksSecretsForTheNext(t *testing.T) {
+	x := newRestartTest(t, restarting(2, 10*time.Second), withSecret)
+	x.dispatchSecrets(wire.Secrets{"PASSWORD": password})
+	x.begin()
+	x.alive, x.offline = x.shims.last, true
+	x.restartAgent()
+	x.requireRefusal(LocalRestart, "the task was not restarted: its next run cannot start before the server has sent the values of its secretEnv")
+	x.requireStops()
+}
+
+func TestLocalRestart_NamesWhatTheNextRunWaitsFor(t *testing.T) {
+	t.Run("secrets", func(t *testing.T) {
+		x := newRestartTest(t, restarting(2, 10*time.Second), withSecret)
+		x.dispatchSecrets(wire.Secrets{"PASSWORD": password})
+		x.begin()
+		x.end(shim.Exit{Code: 3})
+		x.offline = true
+		x.restartAgent()
+		x.requireAnswer(LocalRestart, "its next run cannot start before the server has sent the values of its secretEnv")
+		x.requireStarts("without the secret", 0)
+	})
+	t.Run("an earlier stage", func(t *testing.T) {
+		x := newRestartTest(t, restarting(2, 10*time.Second), onDisk(wire.EphemeralDisk{}, "g1"), func(t *wire.Task) { t.Spec.Stage = 2 })
+		x.dispatch(1)
+		x.begin()
+		first := x.task
+		first.Metadata.UID, first.Spec.Stage = "t0", 1
+		x.round(wire.Dispatch{Action: wire.ActionCreate, Task: first, Attempt: 1, Epoch: 2})
+		x.rebootRobot(cutShort)
+		x.requireAnswer(LocalRestart, "its next run starts after the tasks of the earlier stages of its replica")
+	})
+	t.Run("nothing", func(t *testing.T) {
+		waitingTest(t).requireAnswer(LocalRestart, "its next run starts now")
+	})
 }
 
 func TestMaintenance_LetsNothingStart(t *testing.T) {
