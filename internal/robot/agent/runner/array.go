@@ -32,6 +32,8 @@ type arrayRange struct {
 	reported int               // indexes in the last report that was queued
 	dueAt    time.Time         // of the next report while it runs
 	isPaused bool              // the shim was asked to start no more indexes
+	// pauseError is why the shim could not be asked. Nil: it was, or did not have to be.
+	pauseError error
 }
 
 // newArrayRange returns nil if the task runs no range.
@@ -248,9 +250,9 @@ func (r *Runner) pauseShim(attempt *attempt) {
 	if attempt.array.isPaused {
 		return
 	}
-	if err := r.shims.Pause(attempt.shim); err != nil {
-		r.problems.Warn("a range cannot be paused", err)
-		return
+	err := r.shims.Pause(attempt.shim)
+	if err != nil {
+		r.problems.Warn("a range cannot be paused, will retry", err)
 	}
-	attempt.array.isPaused = true
+	attempt.array.isPaused, attempt.array.pauseError = err == nil, err
 }

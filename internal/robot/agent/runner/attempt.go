@@ -50,7 +50,7 @@ func startFailedStatus(err error) wire.Status {
 
 // attachShim records the shim of a run, and stops it if an agent before was to stop it.
 func (r *Runner) attachShim(attempt *attempt, s *supervisor.Shim) {
-	attempt.shim = s
+	attempt.shim, attempt.unsentStop = s, nil
 	r.byShim[s] = attempt
 	r.quotas.addRun(attempt, r.dirs)
 	if attempt.stopReason != "" {

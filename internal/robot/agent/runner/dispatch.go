@@ -228,13 +228,49 @@ func (r *Runner) stopAttempt(attempt *attempt, reason string, grace time.Duratio
 	r.stopShim(attempt, reason, grace)
 }
 
-// stopShim ends the process of a live attempt, if there is one.
+// stopShim ends the process of a live attempt, if there is one. If its shim cannot be reached, unsentStop is
+// set, and later rounds try again.
 func (r *Runner) stopShim(attempt *attempt, reason string, grace time.Duration) {
+	attempt.unsentStop = nil
 	if attempt.shim == nil {
 		return
 	}
 	if err := r.shims.Stop(attempt.shim, reason, grace); err != nil {
-		r.problems.Warn("a task cannot be stopped", err)
+		r.problems.Warn("a task cannot be stopped, will retry", err)
+		attempt.unsentStop = &unsentStop{reason: reason, grace: grace, err: err}
+	}
+}
+
+// unsentStop is an order that a shim has not received.
+type unsentStop struct {
+	reason string
+	grace  time.Duration
+	err    error
+}
+
+// orderError returns why the shim of an attempt has not received an order. It is nil if it has all of them.
+func (attempt *attempt) orderError() error {
+	switch {
+	case attempt.shim == nil:
+		return nil
+	case attempt.unsentStop != nil:
+		return attempt.unsentStop.err
+	case attempt.array != nil:
+		return attempt.array.pauseError
+	}
+	return nil
+}
+
+// resendOrders repeats the orders that shims have not received.
+func (r *Runner) resendOrders() {
+	for _, attempt := range r.byShim {
+		switch u := attempt.unsentStop; {
+		case attempt.orderError() == nil:
+		case u != nil:
+			r.stopShim(attempt, u.reason, u.grace)
+		default:
+			r.pauseShim(attempt)
+		}
 	}
 }
 

@@ -114,8 +114,10 @@ func (r *Runner) applyLocalAction(p *plan, q LocalRequest) (string, error) {
 func (r *Runner) stopAtRobot(q LocalRequest) (string, error) {
 	now, attempt := r.local.Read(), r.live[q.UID]
 	switch {
-	case now.FindStopped(q.UID) != nil:
+	case now.FindStopped(q.UID) != nil && attempt == nil:
 		return "already stopped", nil
+	case now.FindStopped(q.UID) != nil: // its process has not ended
+		return r.stopForPerson(attempt)
 	case attempt == nil:
 		return "", errors.New("the task has ended")
 	case len(now.StoppedTasks) >= wire.MaxStoppedTasks:
@@ -129,7 +131,15 @@ func (r *Runner) stopAtRobot(q LocalRequest) (string, error) {
 	if err := r.writeLocal(next); err != nil {
 		return "", err
 	}
+	return r.stopForPerson(attempt)
+}
+
+// stopForPerson stops an attempt that must not start again, and returns what follows.
+func (r *Runner) stopForPerson(attempt *attempt) (string, error) {
 	r.stopAttempt(attempt, wire.ReasonStoppedAtRobot, killTimeout(attempt.task.Spec))
+	if err := attempt.orderError(); err != nil {
+		return "", fmt.Errorf("the task will not start again, but its process runs on, because the order to stop it cannot be sent: %w; the agent tries again", err)
+	}
 	return r.describeHold(), nil
 }
 
@@ -173,6 +183,10 @@ func (r *Runner) restartAtRobot(q LocalRequest) (string, error) {
 	}
 	attempt.restartedBy = q.By
 	r.stopShim(attempt, wire.ReasonRestartedAtRobot, killTimeout(attempt.task.Spec))
+	if err := attempt.orderError(); err != nil {
+		attempt.unsentStop, attempt.restartedBy = nil, ""
+		return "", fmt.Errorf("the task was not restarted, because the order to stop its process cannot be sent: %w; try again", err)
+	}
 	return "restarting", nil
 }
 
@@ -224,14 +238,18 @@ func (r *Runner) beginMaintenance(p *plan, q LocalRequest) (string, error) {
 	if err := r.writeLocal(next); err != nil {
 		return "", err
 	}
-	r.withholdProcesses()
+	err := r.withholdProcesses()
 	r.reportWaits(p)
+	if err != nil {
+		return "", fmt.Errorf("maintenance is on, but some processes may still start, because orders cannot be sent; the agent tries again: %w", err)
+	}
 	return "maintenance is on: nothing starts on this robot, and what runs goes on", nil
 }
 
 // withholdProcesses lets the shims of live attempts start no process any more: those that still set up their
-// task are stopped, and those of ranges start no further index. Other attempts wait for their next run.
-func (r *Runner) withholdProcesses() {
+// task are stopped, and those of ranges start no further index. Other attempts wait for their next run. The
+// error has the shims that could not be reached.
+func (r *Runner) withholdProcesses() (err error) {
 	for _, attempt := range r.live {
 		switch {
 		case attempt.shim == nil:
@@ -239,6 +257,22 @@ func (r *Runner) withholdProcesses() {
 			r.stopShim(attempt, wire.ReasonMaintenance, killTimeout(attempt.task.Spec))
 		case attempt.array != nil:
 			r.pauseShim(attempt)
+		}
+		if problem := attempt.orderError(); problem != nil {
+			err = errors.Join(err, fmt.Errorf("task %s/%s: %w", attempt.task.Metadata.Namespace, attempt.task.Metadata.Name, problem))
+		}
+	}
+	return err
+}
+
+// dropWithheld forgets the orders of a maintenance that shims have not received.
+func (r *Runner) dropWithheld() {
+	for _, attempt := range r.byShim {
+		if u := attempt.unsentStop; u != nil && u.reason == wire.ReasonMaintenance {
+			attempt.unsentStop = nil
+		}
+		if attempt.array != nil {
+			attempt.array.pauseError = nil // the server repeats its own
 		}
 	}
 }
@@ -252,6 +286,7 @@ func (r *Runner) endMaintenance(p *plan) (string, error) {
 	if err := r.writeLocal(next); err != nil {
 		return "", err
 	}
+	r.dropWithheld()
 	r.reportWaits(p)
 	return "maintenance is off", nil
 }

@@ -388,3 +388,97 @@ func TestLocalActions_ChangeNothingThatIsNotOnDisk(t *testing.T) {
 		t.Errorf("orders to stop: %v, %d changes", x.shims.stops, x.localChanges)
 	}
 }
+
+// errDeaf is why a shim receives no order.
+var errDeaf = errors.New("resource temporarily unavailable")
+
+func TestLocalStop_IsSentAgainToAShimThatWasNotReached(t *testing.T) {
+	setUp := func(t *testing.T) *restartTest {
+		x := newRestartTest(t, restarting(2, time.Second))
+		x.dispatch(1)
+		x.begin()
+		x.shims.deaf = errDeaf
+		x.requireRefusal(LocalStop, "its process runs on, because the order to stop it cannot be sent: "+errDeaf.Error())
+		x.requireRefusal(LocalStop, "its process runs on")
+		return x
+	}
+	t.Run("by a later round", func(t *testing.T) {
+		x := setUp(t)
+		if wait, isNeeded := x.untilRestart(); !isNeeded || wait > maxRestartSleep {
+			t.Errorf("the runner looks again in %v, %t", wait, isNeeded)
+		}
+		x.shims.deaf = nil
+		x.round()
+		x.round()
+		x.requireStops(wire.ReasonStoppedAtRobot)
+	})
+	t.Run("when the person asks again", func(t *testing.T) {
+		x := setUp(t)
+		x.shims.deaf = nil
+		x.requireAnswer(LocalStop, "stopped; ")
+		if len(x.shims.stops) == 0 {
+			t.Error("the process was not stopped")
+		}
+	})
+}
+
+func TestLocalStop_IsSentAgainWhileTheProcessRuns(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.mustOperate(LocalStop)
+	x.mustOperate(LocalStop)
+	x.requireStops(wire.ReasonStoppedAtRobot, wire.ReasonStoppedAtRobot)
+	x.end(shim.Exit{Code: 143, StopReason: wire.ReasonStoppedAtRobot})
+	x.requireAnswer(LocalStop, "already stopped")
+}
+
+func TestLocalRestart_IsNotDoneLaterIfTheShimWasNotReached(t *testing.T) {
+	x := newRestartTest(t, restarting(2, time.Second))
+	x.dispatch(1)
+	x.begin()
+	x.shims.deaf = errDeaf
+	x.requireRefusal(LocalRestart, "the task was not restarted")
+	x.shims.deaf = nil
+	x.round()
+	x.requireStops()
+}
+
+func TestMaintenance_ReachesShimsLater(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*wire.Task)
+		begin  bool // its process runs
+		stops  []string
+		pauses int
+	}{
+		"of a task that is set up": {change: restarting(2, time.Second), stops: []string{wire.ReasonMaintenance}},
+		"of a range that runs":     {change: ofRange, begin: true, pauses: 1},
+	} {
+		for isOff, end := range map[bool]string{false: "", true: ", unless the maintenance is off"} {
+			t.Run(name+end, func(t *testing.T) {
+				x := newRestartTest(t, test.change)
+				x.dispatch(1)
+				if test.begin {
+					x.begin()
+				}
+				x.shims.deaf = errDeaf
+				x.requireRefusal(LocalMaintenanceOn, "maintenance is on, but some processes may still start, because orders cannot be sent; "+
+					"the agent tries again: task default/task-t1: "+errDeaf.Error())
+				if wait, isNeeded := x.untilRestart(); !isNeeded || wait > maxRestartSleep {
+					t.Errorf("the runner looks again in %v, %t", wait, isNeeded)
+				}
+				stops, pauses := test.stops, test.pauses
+				if isOff {
+					x.mustOperate(LocalMaintenanceOff)
+					stops, pauses = nil, 0
+				}
+				x.shims.deaf = nil
+				x.round()
+				x.round()
+				if x.requireStops(stops...); x.shims.pauses != pauses {
+					t.Errorf("the shim was asked %d times to start no further index, want %d", x.shims.pauses, pauses)
+				}
+			})
+		}
+	}
+}

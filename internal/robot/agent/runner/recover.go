@@ -49,7 +49,7 @@ func (r *Runner) Recover() error {
 		}
 	}
 	if r.isInMaintenance() { // the agent was killed before it had done so
-		r.withholdProcesses()
+		_ = r.withholdProcesses() // later rounds try again
 	}
 	if err := errors.Join(r.endAbandonedAttempts(p, lost), r.sweepCgroups()); err != nil {
 		return err

@@ -264,12 +264,14 @@ func (attempt *attempt) keepsWorkDir() bool {
 	return x != nil && x.last != nil && x.last.status.Reason != wire.ReasonDiskQuotaExceeded
 }
 
-// untilRestart returns the time until a run is due or a report may be sent. It is false if there is none.
+// untilRestart returns the time until a run is due, a report may be sent or an order is sent again. It is false
+// if there is none.
 func (r *Runner) untilRestart() (wait time.Duration, isNeeded bool) {
 	now := r.bootTime()
 	wait = maxRestartSleep
 	for _, attempt := range r.live {
 		x := attempt.restarts
+		isNeeded = isNeeded || attempt.orderError() != nil
 		if x.isWaiting() {
 			isNeeded = true
 			if d := r.decideWait(attempt); d.start == startWhenDue || d.start == startNow {

@@ -31,6 +31,7 @@ type scriptedShims struct {
 	last      *supervisor.Shim // the one that was started last
 	refusal   error            // of Start
 	stops     []string         // reasons
+	deaf      error            // of Stop and Pause
 	pauses    int
 	updates   []supervisor.Update
 	journaled []int64          // the run in the journal at each start
@@ -55,13 +56,17 @@ func (s *scriptedShims) Start(spec shim.Spec, _ string) (*supervisor.Shim, error
 }
 
 func (s *scriptedShims) Stop(_ *supervisor.Shim, reason string, _ time.Duration) error {
-	s.stops = append(s.stops, reason)
-	return nil
+	if s.deaf == nil {
+		s.stops = append(s.stops, reason)
+	}
+	return s.deaf
 }
 
 func (s *scriptedShims) Pause(*supervisor.Shim) error {
-	s.pauses++
-	return nil
+	if s.deaf == nil {
+		s.pauses++
+	}
+	return s.deaf
 }
 
 func (s *scriptedShims) Updates() []supervisor.Update {

@@ -214,6 +214,8 @@ type attempt struct {
 	mayLeaveContainer bool
 	// stopReason is why no run must be started any more. If empty, it may.
 	stopReason string
+	// unsentStop is nil unless the shim could not be reached.
+	unsentStop *unsentStop
 	// restartedBy is the person at the robot who has restarted the run. Empty: none.
 	restartedBy string
 	lastReport  wire.Status // zero: none yet
@@ -300,11 +302,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	restartCheck := time.NewTimer(maxRestartSleep)
 	defer restartCheck.Stop()
 	for {
-		if wait, isNeeded := r.untilRestart(); isNeeded {
-			restartCheck.Reset(wait)
-		} else {
-			restartCheck.Stop()
-		}
+		r.scheduleRestarts(restartCheck)
 		if wait, isNeeded := r.untilProgress(); progressCheck == nil && isNeeded {
 			progressCheck = time.After(wait)
 		}
@@ -336,6 +334,15 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
+// scheduleRestarts sets the timer to when a run is due or a report may be sent.
+func (r *Runner) scheduleRestarts(check *time.Timer) {
+	if wait, isNeeded := r.untilRestart(); isNeeded {
+		check.Reset(wait)
+	} else {
+		check.Stop()
+	}
+}
+
 // WatchQuotas scans the disks of replicas with a quota until ctx ends.
 func (r *Runner) WatchQuotas(ctx context.Context) {
 	r.quotas.watchDisks(ctx, func(e diskExcess) { r.Deliver(e) })
@@ -357,6 +364,7 @@ func (r *Runner) CountAttempts() int { return len(r.live) + len(r.byShim) }
 func (r *Runner) runRound(ctx context.Context, messages []message) error {
 	p := &plan{}
 	r.recordContact(p)
+	r.resendOrders()
 	for _, m := range messages {
 		r.handleMessage(p, m)
 	}
