@@ -63,6 +63,20 @@ func (r *Runner) listLiveTasks() []LiveTask {
 	return all
 }
 
+// describeDelay returns why the next run does not start even when it is due. It is empty if that starts then.
+func describeDelay(start runStart) string {
+	switch start {
+	case startAfterMaintenance:
+		return "the robot is in maintenance"
+	case startWithSecrets:
+		return "it waits for contact, to get the values of its secretEnv"
+	case startAfterStage:
+		return "it waits for another task of its replica"
+	default:
+		return ""
+	}
+}
+
 func (r *Runner) describeRun(attempt *attempt) LiveTask {
 	m := attempt.task.Metadata
 	t := LiveTask{
@@ -79,8 +93,8 @@ func (r *Runner) describeRun(attempt *attempt) LiveTask {
 	case attempt.restarts.isWaiting():
 		next := r.wallTime(attempt.restarts.last.next.At)
 		t.State, t.Reason, t.NextRunAt = TaskRestarting, describeRunEnd(attempt.restarts.last.status), &next
-		if r.isInMaintenance() {
-			t.Reason, t.NextRunAt = t.Reason+"; the robot is in maintenance", nil
+		if why := describeDelay(r.decideWait(attempt).start); why != "" {
+			t.Reason, t.NextRunAt = t.Reason+"; "+why, nil
 		}
 	case !attempt.startedAt.IsZero():
 		since := attempt.startedAt

@@ -89,7 +89,11 @@ func (r *Runner) Unlock(id string) { r.Deliver(unlockRequest{id}) }
 func (r *Runner) handleLocalRequest(p *plan, q LocalRequest) {
 	message, err := r.applyLocalAction(p, q)
 	if err == nil {
-		r.log.Info("a person at the robot: "+message, "user", q.By, "uid", q.UID)
+		attributes := []any{"user", q.By}
+		if q.UID != "" { // of a task
+			attributes = append(attributes, "uid", q.UID)
+		}
+		r.log.Info("a person at the robot: "+message, attributes...)
 	}
 	q.reply <- localReply{message, err}
 }

@@ -162,7 +162,7 @@ func (r *Runner) awaitNextRun(p *plan, attempt *attempt, end wire.Status, next r
 	wait := max(next.At.Sub(now), 0) // after a reboot the run is due already
 	r.quotas.removeRun(attempt)      // it writes nothing, and may wait for long
 	r.log.Info("task will be restarted", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number,
-		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", wait)
+		"run", x.run, "exitCode", end.ExitCode, "reason", end.Reason, "in", wait.Round(time.Millisecond))
 	p.records = append(p.records, journal.Record{
 		Kind: journal.RunEnded, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: r.now().UTC(), BootID: r.bootID, Status: &end,
 		Restart: &journal.Restart{

@@ -71,6 +71,9 @@ func TestSecrets_NextAgentWaitsForThem(t *testing.T) {
 			x := secretsTest(t, hasFailed)
 			x.pass(time.Hour)
 			x.requireStarts("without contact", 0)
+			if tasks := x.listLiveTasks(); len(tasks) != 1 || tasks[0].NextRunAt != nil || !strings.HasSuffix(tasks[0].Reason, "waits for contact, to get the values of its secretEnv") {
+				t.Errorf("tasks %+v", tasks)
+			}
 			wait := x.lastReport()
 			if wait.IsTerminal() || wait.Reason != wire.ReasonRestarting || !wait.NeedsSecrets || !strings.Contains(wait.Message, "secretEnv (run 2): exit code 3") {
 				t.Fatalf("report %+v, want that the attempt waits for secrets", wait)
