@@ -141,9 +141,19 @@ func mountsVolumes(t *testing.T, e *engine) {
 	}
 }
 
+// limitsMemory allocates only once Start has returned: engines do not watch a container before, and do
+// not know why the kernel killed it (containerd#8180).
 func limitsMemory(t *testing.T, e *engine) {
-	task := driver.Task{Config: script("tail /dev/zero"), Contained: driver.Contained{Limits: isolation.Limits{Memory: 16 << 20, CPU: 500, CPUWeight: 500}}}
-	if _, end := e.output(task); !end.OOM || end.Code != 137 || end.Signal != int(syscall.SIGKILL) {
+	task := driver.Task{
+		Dir: t.TempDir(), Config: script("until [ -e started ]; do sleep 0.05; done; tail /dev/zero"),
+		Contained: driver.Contained{Limits: isolation.Limits{Memory: 16 << 20, CPU: 500, CPUWeight: 500}},
+	}
+	running := start(t, &dockerdriver.Driver{Socket: e.socket}, &task)
+	if err := os.WriteFile(filepath.Join(task.Dir, "started"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	awaitReadable(t, running.Done())
+	if end := running.End(); !end.OOM || end.Code != 137 || end.Signal != int(syscall.SIGKILL) {
 		t.Errorf("ended as %+v, want OOM", end)
 	}
 }
