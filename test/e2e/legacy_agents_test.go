@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -98,10 +99,10 @@ func (f *fleet) join(robot string, cfg legacyagent.Config) *legacyagent.Agent {
 	return f.wake(robot, cfg)
 }
 
-// wake starts the agent of an existing Robot.
+// wake starts the agent of an existing Robot. If cfg has no broker, it uses the system's.
 func (f *fleet) wake(robot string, cfg legacyagent.Config) *legacyagent.Agent {
 	f.t.Helper()
-	cfg.RobotID, cfg.Broker = robot, f.MQTTURL
+	cfg.RobotID, cfg.Broker = robot, cmp.Or(cfg.Broker, f.MQTTURL)
 	a, err := legacyagent.Start(cfg)
 	if err != nil {
 		f.t.Fatal(err)
@@ -242,7 +243,7 @@ func TestLegacyAgents_LoseStateOrStopResponding(t *testing.T) {
 // deleteRunningTask deletes a task that a robot runs. If silent, the robot does not report that it
 // stopped the task.
 func (f *fleet) deleteRunningTask(robot string, silent bool) {
-	a := f.join(robot, legacyagent.Config{Run: -1, SilentOnDelete: silent})
+	a := f.join(robot, legacyagent.Config{Run: -1, SilentOnDelete: silent, Heartbeat: time.Second})
 	job := jobOn(robot, robot+"-off", 1)
 	f.create(job)
 	task := f.awaitTask(robot+"-off-main-0-work", "running", 20*time.Second)

@@ -61,9 +61,18 @@ func (l *listener) last(topic string) string {
 
 // dispatches counts the creates of this task that were sent to a robot.
 func (l *listener) dispatches(robot, uid string) int {
+	return l.countActions(robot, uid, wire.ActionCreate)
+}
+
+// deletes counts the deletes of this task that were sent to a robot, whether it received them or not.
+func (l *listener) deletes(robot, uid string) int {
+	return l.countActions(robot, uid, wire.ActionDelete)
+}
+
+func (l *listener) countActions(robot, uid, action string) int {
 	n := 0
 	for _, payload := range l.on(wire.RobotTopic(robot, wire.KindDispatch)) {
-		if d, err := wire.Decode[wire.Dispatch]([]byte(payload)); err == nil && d.Action == wire.ActionCreate && d.Task.Metadata.UID == uid {
+		if d, err := wire.Decode[wire.Dispatch]([]byte(payload)); err == nil && d.Action == action && d.Task.Metadata.UID == uid {
 			n++
 		}
 	}

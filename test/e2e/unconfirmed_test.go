@@ -10,6 +10,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/faultnet"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 )
 
 // TestCancel_OfTaskWithoutContact cancels a job while one of its two robots is out of contact. The task
@@ -57,6 +58,60 @@ func TestCancel_OfTaskWithoutContact(t *testing.T) {
 	}
 	if got := attemptsIn(far); len(got) != 2 {
 		t.Errorf("it ran as attempts %s", got)
+	}
+}
+
+// TestCancel_OfLegacyTaskWithoutContact stops tasks while their legacy agents are out of contact. What an
+// agent has not been sent yet may still run there, and shows that, until the agent is back and has had time to
+// stop it.
+func TestCancel_OfLegacyTaskWithoutContact(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "--offline-after", "6s")
+	way := faultnet.New(t, hostPort(f.MQTTURL))
+	robots, jobs := []string{"answers", "silent", "deleted"}, map[string]*v1alpha1.Job{}
+	for _, robot := range robots {
+		f.join(robot, legacyagent.Config{Broker: "mqtt://" + way.Addr(), Heartbeat: time.Second, Run: -1, SilentOnDelete: robot == "silent"})
+		jobs[robot] = jobOn(robot, robot, 1)
+		f.create(jobs[robot])
+	}
+	for _, robot := range robots {
+		f.awaitTask(robot+"-main-0-work", "running", 20*time.Second)
+	}
+	deleted := f.task("deleted-main-0-work")
+
+	way.RefuseConnections()
+	for _, robot := range robots {
+		f.awaitRobot(robot, "Offline", 30*time.Second)
+	}
+	f.delete(jobs["deleted"])
+	for _, job := range robots[:2] {
+		f.cli("job", "cancel", job)
+		f.awaitJob(job, "canceled", 10*time.Second)
+		f.awaitUnconfirmed(job, job)
+	}
+	testkit.Eventually(t, 40*time.Second, "the delete is sent for longer than a connected robot has to answer it", func() bool {
+		return f.wire.deletes("deleted", string(deleted.UID)) >= 5
+	})
+	f.requireRunning(1, robots...)
+
+	way.RestoreNetwork()
+	for _, job := range robots[:2] {
+		f.awaitUnconfirmed(job, "")
+		if a := f.task(job + "-main-0-work").Status.Attempts[0]; a.FinishedAt == nil {
+			t.Errorf("the attempt of %s ended as %+v", job, a)
+		}
+	}
+	f.awaitGone(deleted, 40*time.Second)
+	f.requireRunning(0, robots...)
+}
+
+// requireRunning checks how many tasks each of these robots is running.
+func (f *fleet) requireRunning(want int, robots ...string) {
+	f.t.Helper()
+	for _, robot := range robots {
+		if running := f.agents[robot].RunningTasks(); len(running) != want {
+			f.t.Errorf("%s is running %q, want %d", robot, running, want)
+		}
 	}
 }
 

@@ -325,6 +325,9 @@ func (d *downlink) sendNext() bool {
 		return true
 	}
 	d.sendItem(t, i)
+	if d.awaitsLegacyDelete(t, i) && !d.isConnected(i.robot) {
+		d.forgetTries(i) // it may not have been received
+	}
 	return true
 }
 
@@ -430,8 +433,8 @@ func (d *downlink) takeDue() (item, bool) {
 }
 
 // canRelease reports whether a deleted Task does not need to wait for its robot: nothing runs
-// there, the robot is unknown, has protocol v2 (its list stops the task) or has had
-// enough time since it was notified on the current connection.
+// there, the robot is unknown, or has protocol v2 (its list stops the task). A legacy
+// agent must have had enough time, since it was notified on the current connection.
 func (d *downlink) canRelease(t *robotv1.Task, i item) bool {
 	if t.DeletionTimestamp == nil || !hasRobotFinalizer(t) {
 		return false
@@ -445,7 +448,7 @@ func (d *downlink) canRelease(t *robotv1.Task, i item) bool {
 	case protocol != robotv1.ProtocolV1:
 		return true
 	}
-	return d.upConnection() != 0 && d.now().Sub(i.firstSent) >= d.legacyGrace
+	return d.upConnection() != 0 && d.isConnected(i.robot) && d.hadTimeToStop(i)
 }
 
 // sendTask dispatches a Task in the robot's protocol. Robots without a known protocol

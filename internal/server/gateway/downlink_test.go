@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -57,23 +59,33 @@ type longLink struct {
 	link     int64 // the current connection; 0 if there is none
 	sent     int
 	released int
+	version  uint64 // of the Robot
 	silences []overdueDispatch
 }
 
 func newLongLink(tasks ...*robotv1.Task) *longLink {
 	d, v, _ := newTestDownlink()
-	l := &longLink{downlink: d, at: clock, link: 1}
+	l := &longLink{downlink: d, at: clock, link: 1, version: 10}
 	d.now, d.upConnection = func() time.Time { return l.at }, func() int64 { return l.link }
 	d.protocolOf, d.legacyGrace = func(string) string { return robotv1.ProtocolV1 }, releaseAfter
 	d.publish = func(int64, string, *robotv1.Task, []byte) bool { l.sent++; return true }
 	d.releaseTask = func(types.UID) { l.released++ }
 	d.onOverdue = func(o overdueDispatch) { l.silences = append(l.silences, o) }
+	d.lastSeen = func(string) time.Time { return l.at }
 	v.putRobot(robotAged(namespace, "r1", 0))
 	for n, task := range tasks {
 		v.deliverTask(atVersion(task, uint64(n+1)))
 		d.onTaskChanged(task.UID)
 	}
 	return l
+}
+
+func (l *longLink) setConnected(is metav1.ConditionStatus) {
+	r := l.objects.robot("r1").DeepCopy()
+	l.version++
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: robotv1.ConditionConnected, Status: is, Reason: "Test"})
+	r.ResourceVersion = strconv.FormatUint(l.version, 10)
+	l.objects.putRobot(r)
 }
 
 // passTime advances the time and sends what becomes due.
@@ -114,6 +126,7 @@ func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLongLink(newDeletedTask())
+			l.setConnected(metav1.ConditionTrue)
 			publish := l.publish
 			cannot(l)
 			l.passTime(time.Hour)
@@ -134,11 +147,41 @@ func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 	}
 	t.Run("the broker becomes unavailable after the delete was sent", func(t *testing.T) {
 		l := newLongLink(newDeletedTask())
+		l.setConnected(metav1.ConditionTrue)
 		l.passTime(releaseAfter / 2)
 		l.link = 0
 		l.passTime(time.Hour)
 		if l.sent == 0 || l.released != 0 {
 			t.Errorf("sent %d times, released %d times: the delete may have been lost with the connection", l.sent, l.released)
+		}
+	})
+	t.Run("a robot out of contact is waited for", func(t *testing.T) {
+		l := newLongLink(newDeletedTask())
+		l.setConnected(metav1.ConditionFalse)
+		l.passTime(time.Hour)
+		l.setConnected(metav1.ConditionTrue)
+		l.onRobotRegistered("r1", l.objects.tasksOn("r1"), true)
+		l.passTime(releaseAfter - 1)
+		if l.released != 0 {
+			t.Errorf("released %d times before it had time to stop the task", l.released)
+		}
+		l.passTime(1)
+		if l.released == 0 {
+			t.Error("not released")
+		}
+	})
+	t.Run("a robot that is silent is waited for until its next message", func(t *testing.T) {
+		l := newLongLink(newDeletedTask())
+		l.setConnected(metav1.ConditionTrue)
+		last := l.at.Add(releaseAfter - 1)
+		l.lastSeen = func(string) time.Time { return last }
+		l.passTime(time.Hour)
+		if l.onLegacyHeartbeat("r1"); l.sendNext() || l.released != 0 {
+			t.Errorf("released %d times although it may have left", l.released)
+		}
+		last = l.at
+		if l.onLegacyHeartbeat("r1"); !l.sendNext() || l.released == 0 {
+			t.Error("not released after its next message")
 		}
 	})
 	t.Run("a robot that has never sent a message is not waited for", func(t *testing.T) {

@@ -162,7 +162,7 @@ func TestGateway_NotifiesLegacyAgentBeforeTaskIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.approveRobots()
-			a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: silent})
+			a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: silent, Heartbeat: time.Second})
 			task := newBoundTask("t1", "d1")
 			task.Finalizers = []string{robotv1.FinalizerRobotNotified}
 			s.createTask(task)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -89,6 +90,7 @@ func TestDownlink_LegacyAgentGetsOneDispatchAtATime(t *testing.T) {
 
 func TestDownlink_WaitsTenSecondsForSilentLegacyAgent(t *testing.T) {
 	l := newLongLink(newDeletedTask())
+	l.setConnected(metav1.ConditionTrue)
 	l.passTime(releaseAfter - time.Millisecond)
 	if l.released != 0 {
 		t.Error("released too early")

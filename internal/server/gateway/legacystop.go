@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"container/heap"
 	"slices"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 )
 
 // A legacy agent stops nothing because of a list, and mostly does not report that it has stopped a task.
-// So a task that has ended while such a robot was out of contact is deleted there as soon as the robot is
-// connected. After the time that a deletion waits, the robot's next message makes the server record the
-// end in its place.
+// So a task that was deleted, or has ended, while such a robot was out of contact is deleted there as soon
+// as the robot is connected. After the time that it has to stop, the robot's next message makes the server
+// release the Task, or record the end in its place.
 
 // wantedAction returns the action that a Task requests of its robot, with regard to the robot's protocol.
 func (d *downlink) wantedAction(t *robotv1.Task) string {
@@ -32,6 +33,31 @@ func (d *downlink) awaitsLegacyStop(t *robotv1.Task) bool {
 	}
 	isLast := func(a robotv1.TaskAttempt) bool { return a.Attempt == t.Status.Attempt }
 	return slices.ContainsFunc(canceledAttempts(t), isLast) && d.protocolOf(t.CurrentRobot()) == robotv1.ProtocolV1
+}
+
+// awaitsLegacyDelete reports whether a deleted Task waits until a legacy agent has stopped it.
+func (d *downlink) awaitsLegacyDelete(t *robotv1.Task, i item) bool {
+	return t.DeletionTimestamp != nil && hasRobotFinalizer(t) && d.protocolOf(i.robot) == robotv1.ProtocolV1
+}
+
+// onLegacyHeartbeat checks the stops at a legacy agent that only waited for its next message.
+func (d *downlink) onLegacyHeartbeat(robotID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.objects.tasksOn(robotID) {
+		d.checkStopLocked(t.UID)
+	}
+	for _, a := range d.objects.canceledOn(robotID) {
+		d.checkStopLocked(types.UID(a.UID))
+	}
+}
+
+func (d *downlink) checkStopLocked(uid types.UID) {
+	if i := d.items[uid]; i != nil && i.index >= 0 && i.action == wire.ActionDelete && d.hadTimeToStop(*i) {
+		i.due = d.now()
+		heap.Fix(&d.due, i.index)
+		d.wakeUp()
+	}
 }
 
 // onProtocolKnown schedules what depends on the protocol of a robot that has not registered with this

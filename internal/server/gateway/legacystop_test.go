@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -18,23 +16,13 @@ type stopLink struct {
 	*longLink
 	task    *robotv1.Task
 	reports []report
-	version uint64
 }
 
 func newStopLink() *stopLink {
 	task := taskIn(lifecycle.TaskCanceled, 1, unconfirmed)
-	l := &stopLink{longLink: newLongLink(task), task: task, version: 10}
+	l := &stopLink{longLink: newLongLink(task), task: task}
 	l.addReport = func(r report) bool { l.reports = append(l.reports, r); return true }
-	l.lastSeen = func(string) time.Time { return l.at }
 	return l
-}
-
-func (l *stopLink) setConnected(is metav1.ConditionStatus) {
-	r := l.objects.robot("r1").DeepCopy()
-	l.version++
-	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: robotv1.ConditionConnected, Status: is, Reason: "Test"})
-	r.ResourceVersion = strconv.FormatUint(l.version, 10)
-	l.objects.putRobot(r)
 }
 
 func TestDownlink_StopsEndedTaskOfLegacyAgent(t *testing.T) {

@@ -231,6 +231,9 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 	if is := g.lastProtocol(id); is != was {
 		g.downlink.onProtocolKnown(id)
 	}
+	if protocol == robotv1.ProtocolV1 {
+		g.downlink.onLegacyHeartbeat(id)
+	}
 	g.assignSlice(r)
 	g.ackHeartbeat(id, r)
 	g.recordUsages(id, h.Usage)
