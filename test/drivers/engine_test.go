@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
@@ -30,10 +32,12 @@ type engine struct {
 	socket  string
 	process *exec.Cmd
 	client  *client.Client
+	// through is the command that starts the engine's. If nil, it is started directly.
+	through []string
 }
 
-// startEngine starts an engine that has the image.
-func startEngine(t *testing.T) *engine {
+// startEngine starts an engine that has the image, if necessary through another command.
+func startEngine(t *testing.T, through ...string) *engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("an engine needs root: sudo -E make test")
@@ -43,7 +47,7 @@ func startEngine(t *testing.T) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{t: t, dir: dir, socket: filepath.Join(dir, "sock")}
+	e := &engine{t: t, dir: dir, socket: filepath.Join(dir, "sock"), through: through}
 	t.Cleanup(func() { e.cleanUp() })
 	if e.client, err = client.New(client.WithHost("unix://" + e.socket)); err != nil {
 		t.Fatal(err)
@@ -64,11 +68,12 @@ func (e *engine) start() {
 	defer log.Close()
 	// The engine's programs may not be on the user's PATH.
 	e.t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin")
-	e.process = exec.Command("dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--live-restore",
+	command := append(slices.Clone(e.through), "dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--live-restore",
 		// This storage driver works on any file system.
 		"--storage-driver=vfs", "--data-root="+at("data"), "--exec-root="+at("exec"), "--pidfile="+at("pid"), "--host=unix://"+e.socket)
+	e.process = exec.Command(command[0], command[1:]...)
 	e.process.Stdout, e.process.Stderr = log, log
-	e.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	e.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: e.stopSignal()}
 	if err := e.process.Start(); err != nil {
 		e.t.Fatalf("no engine (hack/deps installs Debian's): %v", err)
 	}
@@ -83,10 +88,18 @@ func (e *engine) start() {
 	}
 }
 
-// stop stops the engine. Its containers keep running.
+// stop stops the engine. Its containers keep running, unless it has namespaces of its own.
 func (e *engine) stop() {
-	_ = e.process.Process.Signal(syscall.SIGTERM)
+	_ = e.process.Process.Signal(e.stopSignal())
 	_ = e.process.Wait()
+}
+
+// stopSignal returns the signal that stops the engine. A command that starts it may ignore SIGTERM.
+func (e *engine) stopSignal() syscall.Signal {
+	if e.through == nil {
+		return syscall.SIGTERM
+	}
+	return syscall.SIGKILL
 }
 
 func (e *engine) cleanUp() {
@@ -114,13 +127,18 @@ func (e *engine) unmount() {
 	}
 }
 
-// containers returns the names of all containers with these labels.
-func (e *engine) containers(labels ...string) (names []string) {
+// list returns all containers with these labels.
+func (e *engine) list(labels ...string) []container.Summary {
 	found, err := e.client.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
 	if err != nil {
 		e.t.Error(err)
 	}
-	for _, c := range found.Items {
+	return found.Items
+}
+
+// containers returns the names of all containers with these labels.
+func (e *engine) containers(labels ...string) (names []string) {
+	for _, c := range e.list(labels...) {
 		names = append(names, strings.TrimPrefix(c.Names[0], "/"))
 	}
 	return names
