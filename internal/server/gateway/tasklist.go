@@ -28,7 +28,9 @@ const listWindow = 200 * time.Millisecond
 //
 //   - a dispatch gets an epoch above that of the list published last to its
 //     robot, so a list that was made before the dispatch, and therefore may
-//     lack it, is always older than it;
+//     lack it, is always older than it. A repeated one keeps the epoch of the first while
+//     the lists name its attempt. If each had a higher one, a robot without contact would
+//     raise the epochs above all resource versions, and ignore the lists of the next server;
 //   - a list gets an epoch of at least that of each dispatch sent before it to
 //     its robot. It is made from an index that has those Tasks in it, so one that
 //     it lacks has ended, moved or gone since, and stopping it is right;
@@ -66,11 +68,19 @@ type taskLists struct {
 type listState struct {
 	list     uint64 // epoch of the last list
 	dispatch uint64 // highest epoch of a dispatch
-	refs     []wire.TaskReference
-	canceled []wire.TaskReference
-	protocol string // empty: no list was sent
+	// dispatched are the attempts that were dispatched and that every list since then has named.
+	dispatched map[types.UID]dispatchedAttempt
+	refs       []wire.TaskReference
+	canceled   []wire.TaskReference
+	protocol   string // empty: no list was sent
 	// remembered are the attempts that a legacy agent's list may name.
 	remembered map[types.UID]int32
+}
+
+// dispatchedAttempt is an attempt with the epoch of its first dispatch.
+type dispatchedAttempt struct {
+	attempt int32
+	epoch   uint64
 }
 
 func (l *taskLists) initMaps() {
@@ -92,20 +102,37 @@ func (l *taskLists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.stateLocked(t.CurrentRobot())
-	epoch := max(versionOf(t.ResourceVersion), c.list+1)
-	c.dispatch = max(c.dispatch, epoch)
+	first, ok := c.dispatched[t.UID]
+	if !ok || first.attempt != t.Status.Attempt {
+		first = dispatchedAttempt{attempt: t.Status.Attempt, epoch: max(versionOf(t.ResourceVersion), c.list+1)}
+		c.dispatched[t.UID] = first
+	}
+	c.dispatch = max(c.dispatch, first.epoch)
 	isNamed := slices.ContainsFunc(c.refs, func(r wire.TaskReference) bool { return equalAttempts(r, refOf(t)) })
 	if c.protocol == robotv1.ProtocolV2 && (!isNamed || startsNoIndex(t) || startsNoRun(t)) {
 		c.protocol = ""
 		l.markDirtyLocked(t.CurrentRobot(), listWindow)
 	}
-	return epoch
+	return first.epoch
+}
+
+// forgetUnnamed forgets the dispatches of attempts that the next list does not name: it may be as new as
+// they are, so if they are dispatched again, they need a higher epoch.
+func (c *listState) forgetUnnamed(refs []wire.TaskReference) {
+	named := make(map[types.UID]int32, len(refs))
+	for _, ref := range refs {
+		named[types.UID(ref.UID)] = ref.Attempt
+	}
+	maps.DeleteFunc(c.dispatched, func(uid types.UID, d dispatchedAttempt) bool {
+		attempt, ok := named[uid]
+		return !ok || attempt != d.attempt
+	})
 }
 
 func (l *taskLists) stateLocked(robotID string) *listState {
 	c := l.states[robotID]
 	if c == nil {
-		c = &listState{}
+		c = &listState{dispatched: map[types.UID]dispatchedAttempt{}}
 		l.states[robotID] = c
 	}
 	return c
@@ -360,6 +387,7 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	tasks := l.activeTasksLocked(robotID)
 	c := l.stateLocked(robotID)
 	request, refs, over := l.journalRequest(robotID), l.refsOf(tasks), l.canceledOn(robotID)
+	c.forgetUnnamed(refs)
 	if c.protocol == protocol && slices.EqualFunc(c.refs, refs, equalAttempts) && slices.EqualFunc(c.canceled, over, equalAttempts) {
 		return
 	}

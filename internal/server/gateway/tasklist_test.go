@@ -202,6 +202,68 @@ func TestTaskList_EpochNeverDecreases(t *testing.T) {
 	}
 }
 
+// While the robot is silent and nothing can be written, dispatches are repeated. The next server, which knows
+// resource versions only, must still be able to stop the attempt.
+func TestTaskList_RepeatedDispatchKeepsEpoch(t *testing.T) {
+	paused := newRangeTask(lifecycle.TaskDispatching, 1)
+	paused.Spec.Array.PauseAttempt = 1
+	for name, task := range map[string]*robotv1.Task{"a task": taskIn(lifecycle.TaskDispatching, 1), "a paused range": paused} {
+		t.Run(name, func(t *testing.T) {
+			l, v, out := newTestLists(robotv1.ProtocolV2)
+			task := atVersion(task, 7)
+			v.deliverTask(task)
+			l.sendList("r1")
+			first := l.dispatchEpoch(task)
+			for range 20 {
+				if e := l.dispatchEpoch(task); e != first {
+					t.Fatalf("repeated at %d, the first dispatch was at %d", e, first)
+				}
+				l.passHour()
+			}
+			next, v, ofNext := newTestLists(robotv1.ProtocolV2)
+			canceled := atVersion(task, 8)
+			canceled.Status.State = string(lifecycle.TaskCanceled)
+			v.deliverTask(canceled)
+			next.sendList("r1")
+			if last, stop := (*out)[len(*out)-1], (*ofNext)[0]; stop.Epoch < max(first, last.Epoch) {
+				t.Errorf("dispatched at %d, last list of %d: the robot ignores the list of %d", first, last.Epoch, stop.Epoch)
+			}
+		})
+	}
+}
+
+// A robot may read the list that does not name the attempt after the second dispatch.
+func TestTaskList_UnlistedAttemptIsDispatchedAtHigherEpoch(t *testing.T) {
+	attempts := func(n int32) *robotv1.Task { return atVersion(taskIn(lifecycle.TaskDispatching, n), 7) }
+	for name, listed := range map[string]*robotv1.Task{"no attempt is listed": nil, "another attempt is listed": attempts(2)} {
+		t.Run(name, func(t *testing.T) {
+			l, v, out := newTestLists(robotv1.ProtocolV2)
+			task := attempts(1)
+			v.deliverTask(task)
+			l.dispatchEpoch(task)
+			v.removeTask(task)
+			if listed != nil {
+				v.deliverTask(listed)
+			}
+			l.sendList("r1")
+			if e, unlisted := l.dispatchEpoch(task), (*out)[0]; e <= unlisted.Epoch {
+				t.Errorf("dispatched at %d, a list of %d does not name it", e, unlisted.Epoch)
+			}
+		})
+	}
+}
+
+func TestTaskList_NextAttemptIsDispatchedAtHigherEpoch(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
+	v.deliverTask(task)
+	l.dispatchEpoch(task)
+	l.sendList("r1")
+	if e, last := l.dispatchEpoch(atVersion(taskIn(lifecycle.TaskDispatching, 2), 7)), (*out)[0]; e <= last.Epoch {
+		t.Errorf("attempt 2 dispatched at %d, a list of %d does not name it", e, last.Epoch)
+	}
+}
+
 // passHour publishes what becomes due within an hour.
 func (l *taskLists) passHour() {
 	later := l.now().Add(time.Hour)
