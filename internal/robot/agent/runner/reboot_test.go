@@ -250,6 +250,9 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 		x.requireStarts("while the robot goes down", 1)
 		x.rebootRobot(shim.State{})
 		x.requireStarts("at boot", 1)
+		if gap := x.shims.specs[0].LogGap; gap != 0 {
+			t.Errorf("the log has a gap of %d bytes", gap)
+		}
 		if got := x.live["t1"].restarts; got.run != 2 || got.count().Restarts != 1 {
 			t.Errorf("run %d, restart %d", got.run, got.count().Restarts)
 		}
@@ -260,9 +263,7 @@ func TestReboot_AfterAShutdown(t *testing.T) {
 		x.requireStarts("after the wait", 2)
 	})
 	usedUp := func(t *testing.T) *restartTest {
-		x := newRestartTest(t, ofType("service"), restarting(1, time.Second))
-		x.dispatch(1)
-		x.begin()
+		x := runningTest(t, ofType("service"), restarting(1, time.Second))
 		x.end(shim.Exit{Code: 1})
 		x.pass(time.Second)
 		x.begin()

@@ -65,7 +65,10 @@ func (x *restarts) logGap() int64 {
 	if x == nil || x.last == nil || !x.isRebooted {
 		return 0
 	}
-	if end := x.last.status; end.Reason == wire.ReasonRobotRebooted && end.ExitCode != unknownEndStatus().ExitCode {
+	switch end := x.last.status; {
+	case end.Reason == wire.ReasonAgentStopped: // the agent has seen the shutdown
+		return 0
+	case end.Reason == wire.ReasonRobotRebooted && end.ExitCode != unknownEndStatus().ExitCode: // the shim has
 		return 0
 	}
 	return powerCutGap
