@@ -67,5 +67,5 @@ func waitingNote(ctx context.Context, d *deps, c *cluster, namespace, job string
 	if len(a.Tasks) == 0 {
 		return ""
 	}
-	return a.Tasks[0].Summary + prefixColon(a.Tasks[0].Text)
+	return a.Tasks[0].Summary + explain.PrefixColon(a.Tasks[0].Text)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/explain"
 	"k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
@@ -141,7 +142,7 @@ func fitFlow(lines [][]span, room int) [][]span {
 
 // printChanges prints a line for each change.
 func (w *flowWatch) printChanges(v flowView) {
-	w.printChange("", "flow "+v.Name+": "+v.Phase+prefixColon(v.Note))
+	w.printChange("", "flow "+v.Name+": "+v.Phase+explain.PrefixColon(v.Note))
 	for _, i := range v.orderSteps() {
 		s := &v.Steps[i]
 		if s.State == view.Waiting && s.Note == "" && w.printed[s.Name] == "" {
@@ -154,7 +155,7 @@ func (w *flowWatch) printChanges(v flowView) {
 		if s.HasEnded() && s.Took > 0 {
 			text += " after " + duration.HumanDuration(s.Took)
 		}
-		w.printChange(s.Name, s.Name+": "+text+prefixColon(s.Note))
+		w.printChange(s.Name, s.Name+": "+text+explain.PrefixColon(s.Note))
 	}
 	note := w.connection.lostNote(w.now())
 	switch {
@@ -188,7 +189,7 @@ func (w *flowWatch) printOutcome() error {
 		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.Name, v.afterPhrase())
 		return nil
 	}
-	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.afterPhrase(), stripControl(prefixColon(v.Note)))
+	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.afterPhrase(), stripControl(explain.PrefixColon(v.Note)))
 	fmt.Fprintf(w.Out, "  logs:   %s flow logs %s%s\n  retry:  %s flow retry %s%s\n", w.program, v.Name, w.cluster.namespaceFlag, w.program, v.Name, w.cluster.namespaceFlag)
 	return &outcomeError{status: ExitFailed}
 }

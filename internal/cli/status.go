@@ -169,11 +169,11 @@ func (o overview) robotProblems(now time.Time) []string {
 	}
 	for _, r := range o.robots {
 		if p := robotPhase(r); p != lifecycle.RobotOnline {
-			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), prefixColon(r.Status.Message)))
+			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), explain.PrefixColon(r.Status.Message)))
 			continue
 		}
 		if c := apiconv.Impairment(r); c != nil {
-			out = append(out, fmt.Sprintf("robot %s gets no new tasks%s", r.Name, prefixColon(c.Message)))
+			out = append(out, fmt.Sprintf("robot %s gets no new tasks%s", r.Name, explain.PrefixColon(c.Message)))
 		}
 	}
 	return out
@@ -186,25 +186,18 @@ func lastSeen(r *robotv1.Robot, now time.Time) string {
 	return "last seen " + sinceText(r.Status.LastHeartbeatTime, now) + " ago"
 }
 
-func prefixColon(message string) string {
-	if message == "" {
-		return ""
-	}
-	return ": " + message
-}
-
 func (o overview) taskProblems(now time.Time) []string {
 	var out []string
 	for _, t := range o.tasks {
 		if next := taskstate.NextRunAt(t); next != nil && !t.Status.IsStopRequested() {
-			out = append(out, fmt.Sprintf("task %s/%s restarts at %s (run %d)%s", t.Namespace, t.Name, timeText(next), taskstate.CurrentRun(t)+1, prefixColon(lastRunText(t))))
+			out = append(out, fmt.Sprintf("task %s/%s restarts at %s (run %d)%s", t.Namespace, t.Name, timeText(next), taskstate.CurrentRun(t)+1, explain.PrefixColon(lastRunText(t))))
 		}
 		if text := explain.UnconfirmedStopText(t); text != "" {
 			out = append(out, fmt.Sprintf("task %s/%s is %s, and %s", t.Namespace, t.Name, taskState(t), text))
 		}
 		waits := now.Sub(waitingSince(t))
 		if lifecycle.TaskState(t.Status.State).IsPlaceable() && waits > longPending {
-			out = append(out, fmt.Sprintf("task %s/%s has been waiting for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), prefixColon(explain.NoRobotText(t))))
+			out = append(out, fmt.Sprintf("task %s/%s has been waiting for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), explain.PrefixColon(explain.NoRobotText(t))))
 		}
 	}
 	return out

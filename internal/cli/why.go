@@ -116,7 +116,7 @@ func (o *whyOptions) writeAnswer(d *deps, t *robotv1.Task, explainTask func() (*
 
 // writeWhy prints the explanation of one task.
 func writeWhy(out io.Writer, t *robotv1.Task, a *explain.Explanation) {
-	fmt.Fprintf(out, "%s is %s%s\n", taskKind.formatRef(t.Name), a.State, prefixColon(a.Summary))
+	fmt.Fprintf(out, "%s is %s%s\n", taskKind.formatRef(t.Name), a.State, explain.PrefixColon(a.Summary))
 	for _, fact := range a.Facts {
 		fmt.Fprintf(out, "  %-15s%s\n", fact.Name+":", stripControl(fact.Text))
 	}

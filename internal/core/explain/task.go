@@ -234,9 +234,9 @@ func (v *view) robotText() string {
 	case v.robot == nil:
 		return v.robotName()
 	case v.isRobotAway():
-		return fmt.Sprintf("%s is %s%s", v.robot.Name, apiconv.EffectivePhase(v.robot), prefixColon(v.robot.Status.Message))
+		return fmt.Sprintf("%s is %s%s", v.robot.Name, apiconv.EffectivePhase(v.robot), PrefixColon(v.robot.Status.Message))
 	case apiconv.Impairment(v.robot) != nil:
-		return v.robot.Name + prefixColon(apiconv.Impairment(v.robot).Message)
+		return v.robot.Name + PrefixColon(apiconv.Impairment(v.robot).Message)
 	}
 	return v.robot.Name
 }
@@ -246,7 +246,8 @@ func (v *view) isRobotAway() bool {
 	return v.robot != nil && apiconv.EffectivePhase(v.robot) != lifecycle.RobotOnline
 }
 
-func prefixColon(message string) string {
+// PrefixColon returns a message to append after a colon. It is empty if there is none.
+func PrefixColon(message string) string {
 	if message == "" {
 		return ""
 	}
