@@ -40,12 +40,7 @@ func (h *Handler) handleRuns(w http.ResponseWriter, r *http.Request) {
 		h.writeError(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	if err := h.runs.Take(u.Name); err != nil {
-		h.writeError(w, newTooManyRuns(err, u.Name))
-		return
-	}
-	page, err := h.readRuns(r.Context(), name, q)
-	h.runs.Free(u.Name)
+	page, err := h.readRunsInSlot(r.Context(), u.Name, name, q)
 	if err != nil {
 		h.writeError(w, err)
 		return
@@ -53,6 +48,15 @@ func (h *Handler) handleRuns(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(page) // the client is gone
+}
+
+// readRunsInSlot is readRuns with a slot of the user, which is free again before a slow client gets the page.
+func (h *Handler) readRunsInSlot(ctx context.Context, user string, name client.ObjectKey, q runlog.Query) (*runlog.Page, error) {
+	if err := h.runs.Take(user); err != nil {
+		return nil, newTooManyRuns(err, user)
+	}
+	defer h.runs.Free(user)
+	return h.readRuns(ctx, name, q)
 }
 
 // newTooManyRuns returns the answer to a request for which there is no slot.
