@@ -20,9 +20,9 @@ const (
 	startPercent = 50
 	// mostPercent is the default of Go.
 	mostPercent = 100
-	// leastPercent holds under load if much lives. With less the process would mainly collect.
-	leastPercent = 50
-	// idlePercent costs little while there is little garbage.
+	// loadPercent holds under load if much lives. With less the process would mainly collect.
+	loadPercent = 50
+	// idlePercent holds while there is little garbage. With less the process would mainly collect.
 	idlePercent = 25
 )
 
@@ -44,9 +44,9 @@ var isSettled atomic.Bool
 // BeginStart makes the collector run more often, unless GOGC is set.
 func BeginStart() { setPercent(startPercent) }
 
-// Settle ends what BeginStart did, and gives back what only the start needed.
+// Settle ends what BeginStart did, and gives back what only the start needed. From then on Run sets how
+// often the collector runs.
 func Settle() {
-	setPercent(mostPercent)
 	giveBack()
 	isSettled.Store(true)
 }
@@ -69,7 +69,7 @@ func giveBack() {
 func Run(ctx context.Context) error {
 	tick := time.NewTicker(adjustInterval)
 	defer tick.Stop()
-	machine, idle := machineMemory(), idleWatcher{}
+	machine, idle := machineMemory(), idleWatcher{allocated: readStats().allocated}
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,9 +80,9 @@ func Run(ctx context.Context) error {
 		if os.Getenv("GOMEMLIMIT") == "" {
 			debug.SetMemoryLimit(softLimit(machine, s))
 		}
-		idle.recordTick(s.allocated)
+		recent := idle.recordTick(s.allocated)
 		if isSettled.Load() {
-			setPercent(percentFor(s.live, idle.isIdle()))
+			setPercent(percentFor(s.live, recent))
 		}
 		if idle.mustGiveBack() {
 			giveBack()
@@ -96,28 +96,27 @@ type idleWatcher struct {
 	quiet     int    // ticks since the process was busy
 }
 
-// recordTick records how many bytes the process has allocated since it began.
-func (w *idleWatcher) recordTick(allocated uint64) {
+// recordTick records how many bytes the process has allocated since it began, and returns how many of
+// them since the last tick.
+func (w *idleWatcher) recordTick(allocated uint64) (recent uint64) {
+	recent, w.allocated = allocated-w.allocated, allocated
 	w.quiet++
-	if allocated-w.allocated > idleBytes {
+	if recent > idleBytes {
 		w.quiet = 0
 	}
-	w.allocated = allocated
+	return recent
 }
-
-func (w *idleWatcher) isIdle() bool { return w.quiet >= idleTicks }
 
 // mustGiveBack reports whether the process has become idle, or is idle for as long again.
 func (w *idleWatcher) mustGiveBack() bool { return w.quiet > 0 && w.quiet%idleTicks == 0 }
 
-// percentFor returns GOGC for a process in which so many bytes live. The heap may grow to twice of it as
-// long as that is at most heapGoal.
-func percentFor(live uint64, isIdle bool) int {
-	if isIdle {
-		return idlePercent
-	}
-	room := heapGoal - float64(live)
-	return int(min(max(100*room/float64(max(live, 1)), leastPercent), mostPercent))
+// percentFor returns GOGC for a process in which so many bytes live, and that allocates so many in
+// adjustInterval. It lets the collector run about once in that time, but at most at mostPercent, and so
+// that the heap stays at heapGoal as long as less than that lives.
+func percentFor(live, recent uint64) int {
+	percent := func(bytes float64) float64 { return 100 * bytes / float64(max(live, 1)) }
+	most := min(max(percent(heapGoal-float64(live)), loadPercent), mostPercent)
+	return int(min(max(percent(float64(recent)), idlePercent), most))
 }
 
 // stats are figures of Go's runtime, in bytes.

@@ -28,21 +28,22 @@ func TestSoftLimit(t *testing.T) {
 
 func TestPercentFor(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		liveMB uint64
-		idle   bool
-		want   int
+		name             string
+		liveMB, recentMB uint64
+		want             int
 	}{
-		{"not known yet", 0, false, 100},
-		{"little lives", 230, false, 100},
-		{"twice of it is the goal", 512, false, 100},
-		{"the heap stays at the goal", 640, false, 60},
-		{"much lives", 900, false, 50},
-		{"more lives than the goal", 4000, false, 50},
-		{"idle", 640, true, 25},
+		{"not known yet", 0, 0, 25},
+		{"nothing happens", 200, 1, 25},
+		{"the collector runs once in the interval", 200, 120, 60},
+		{"at most the default of Go", 200, 2000, 100},
+		{"twice of it is the goal", 512, 2000, 100},
+		{"the heap stays at the goal", 640, 2000, 60},
+		{"much lives", 900, 2000, 50},
+		{"more lives than the goal", 4000, 8000, 50},
+		{"much lives and nothing happens", 4000, 100, 25},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := percentFor(row.liveMB<<20, row.idle); got != row.want {
+			if got := percentFor(row.liveMB<<20, row.recentMB<<20); got != row.want {
 				t.Errorf("%d %%, want %d %%", got, row.want)
 			}
 		})
@@ -54,7 +55,9 @@ func TestIdleWatcher_GivesBackWhileIdle(t *testing.T) {
 	var at, allocated uint64
 	tick := func(bytes uint64) bool {
 		at, allocated = at+1, allocated+bytes
-		w.recordTick(allocated)
+		if recent := w.recordTick(allocated); recent != bytes {
+			t.Errorf("tick %d: %d bytes since the last, want %d", at, recent, bytes)
+		}
 		return w.mustGiveBack()
 	}
 	for at < 100 {
@@ -64,9 +67,6 @@ func TestIdleWatcher_GivesBackWhileIdle(t *testing.T) {
 		}
 		if got, want := tick(bytes), at == 18 || at == 36 || at == 59 || at == 77 || at == 95; got != want {
 			t.Errorf("tick %d: gives back %v, want %v", at, got, want)
-		}
-		if got, want := w.isIdle(), at >= 18 && at < 41 || at >= 59; got != want {
-			t.Errorf("tick %d: idle %v, want %v", at, got, want)
 		}
 	}
 }
