@@ -22,7 +22,7 @@ const (
 	mostPercent = 100
 	// loadPercent holds under load if much lives. With less the process would mainly collect.
 	loadPercent = 50
-	// idlePercent holds while there is little garbage. With less the process would mainly collect.
+	// idlePercent holds while there is little garbage: with less, each collection would gain little.
 	idlePercent = 25
 )
 
