@@ -15,20 +15,14 @@ import (
 
 // Values of GOGC: how much garbage there may be before the collector runs, in percent of what lives.
 const (
-	// startPercent holds during a start. What the start leaves is spread over the largest heap that
-	// it had, and Go cannot move it together later.
-	startPercent = 50
-	// mostPercent is the default of Go.
-	mostPercent = 100
-	// loadPercent holds under load if much lives. With less the process would mainly collect.
-	loadPercent = 50
-	// idlePercent holds while there is little garbage: with less, each collection would gain little.
-	idlePercent = 25
+	// mostPercent is half of Go's default. Garbage is spread between what lives, Go cannot move that
+	// together later, and so a process stays about as large as its largest heap.
+	mostPercent = 50
+	// leastPercent holds while there is little garbage: with less, each collection would gain little.
+	leastPercent = 25
 )
 
 const (
-	// heapGoal is the size of the heap, in bytes, up to which there may be as much garbage as lives.
-	heapGoal = 1 << 30
 	// adjustInterval is the time between two adjustments of limit and GOGC.
 	adjustInterval = 10 * time.Second
 	// idleBytes is the most that an idle process allocates in adjustInterval.
@@ -42,7 +36,7 @@ const (
 var isSettled atomic.Bool
 
 // BeginStart makes the collector run more often, unless GOGC is set.
-func BeginStart() { setPercent(startPercent) }
+func BeginStart() { setPercent(mostPercent) }
 
 // Settle ends what BeginStart did, and gives back what only the start needed. From then on Run sets how
 // often the collector runs.
@@ -111,12 +105,9 @@ func (w *idleWatcher) recordTick(allocated uint64) (recent uint64) {
 func (w *idleWatcher) mustGiveBack() bool { return w.quiet > 0 && w.quiet%idleTicks == 0 }
 
 // percentFor returns GOGC for a process in which so many bytes live, and that allocates so many in
-// adjustInterval. It lets the collector run about once in that time, but at most at mostPercent, and so
-// that the heap stays at heapGoal as long as less than that lives.
+// adjustInterval. It lets the collector run about once in that time.
 func percentFor(live, recent uint64) int {
-	percent := func(bytes float64) float64 { return 100 * bytes / float64(max(live, 1)) }
-	most := min(max(percent(heapGoal-float64(live)), loadPercent), mostPercent)
-	return int(min(max(percent(float64(recent)), idlePercent), most))
+	return int(min(max(100*recent/max(live, 1), leastPercent), mostPercent))
 }
 
 // stats are figures of Go's runtime, in bytes.

@@ -34,12 +34,8 @@ func TestPercentFor(t *testing.T) {
 	}{
 		{"not known yet", 0, 0, 25},
 		{"nothing happens", 200, 1, 25},
-		{"the collector runs once in the interval", 200, 120, 60},
-		{"at most the default of Go", 200, 2000, 100},
-		{"twice of it is the goal", 512, 2000, 100},
-		{"the heap stays at the goal", 640, 2000, 60},
-		{"much lives", 900, 2000, 50},
-		{"more lives than the goal", 4000, 8000, 50},
+		{"the collector runs once in the interval", 400, 120, 30},
+		{"at most half of what lives is garbage", 200, 2000, 50},
 		{"much lives and nothing happens", 4000, 100, 25},
 	} {
 		t.Run(row.name, func(t *testing.T) {
