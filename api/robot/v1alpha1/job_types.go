@@ -45,11 +45,13 @@ const (
 	JobTypeBatch   = "batch"
 	JobTypeService = "service"
 	JobTypeSystem  = "system"
+	// JobTypeSysbatch runs to its end once on every matching robot.
+	JobTypeSysbatch = "sysbatch"
 )
 
-// TaskTypeSysbatch is the type of an init task of a system job: it runs to its end, and only on
-// the robot of its replica.
-const TaskTypeSysbatch = "sysbatch"
+// TaskTypeSysbatch is the type of a task that runs to its end, and only on the robot of its replica:
+// a task of a sysbatch job, or an init task of a system job.
+const TaskTypeSysbatch = JobTypeSysbatch
 
 // JobSpec defines what a job runs, where, and what happens when it fails.
 type JobSpec struct {
@@ -65,9 +67,11 @@ type JobSpec struct {
 	RobotSelector map[string]string `json:"robotSelector,omitempty"`
 
 	// Type of the job. A batch job runs to its end. A service job is kept running. A system job
-	// runs one replica on every matching robot, including robots that register later.
+	// runs one replica on every matching robot, including robots that register later. A sysbatch
+	// job runs to its end once on every matching robot; with activeDeadline also on robots that
+	// register before it has passed.
 	// +optional
-	// +kubebuilder:validation:Enum=batch;service;system
+	// +kubebuilder:validation:Enum=batch;service;system;sysbatch
 	// +kubebuilder:default=batch
 	Type string `json:"type,omitempty"`
 
@@ -123,7 +127,9 @@ type JobSpec struct {
 	Disconnect *Disconnect `json:"disconnect,omitempty"`
 
 	// ActiveDeadline bounds the time from the first start of a task until the job ends. When it
-	// is exceeded the job fails with the reason DeadlineExceeded. If empty, there is no bound.
+	// is exceeded the job fails with the reason DeadlineExceeded. If empty, there is no bound. A
+	// job of type sysbatch stays open until then for robots that join, and has completed if all of
+	// its tasks have ended. If empty, it ends as soon as they have.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || duration(self) >= duration('1s')",message="must be at least 1s; omit it for a job without a time limit"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`

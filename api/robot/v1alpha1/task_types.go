@@ -53,8 +53,8 @@ type TaskSpec struct {
 	TaskGroupName string `json:"taskGroupName,omitempty"`
 
 	// Type is usually the type of the Job. A batch task runs to its end. Tasks of type service
-	// and system are kept running. An init task of a system job has the type sysbatch: it runs to
-	// its end, and only on its own robot. If empty, batch.
+	// and system are kept running. A task of a sysbatch job, or an init task of a system job, has
+	// the type sysbatch: it runs to its end, and only on its own robot. If empty, batch.
 	// +optional
 	// +kubebuilder:validation:Enum="";batch;service;system;sysbatch
 	Type string `json:"type,omitempty"`

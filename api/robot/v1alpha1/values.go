@@ -65,6 +65,12 @@ func IsKeptRunning(jobType string) bool {
 	return jobType == JobTypeService || jobType == JobTypeSystem
 }
 
+// RunsOnEveryRobot reports whether a Job of this type has one replica of each group on every matching
+// robot, instead of count.
+func RunsOnEveryRobot(jobType string) bool {
+	return jobType == JobTypeSystem || jobType == JobTypeSysbatch
+}
+
 // FinalizerRobotNotified keeps a deleted Task until its robot was notified to stop it. Only Tasks
 // on robots with a legacy agent have it: other agents learn it from the next task list.
 const FinalizerRobotNotified = "robot.k8s4r.io/robot-notified"

@@ -91,7 +91,8 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 func hasEnded(j *v1alpha1.Job) bool {
 	var c lifecycle.Counts
 	taskcounts.AddTo(&c, j.Status.TaskCounts)
-	return (c.Total > 0 || v1alpha1.IsKeptRunning(j.Spec.Type)) && taskcounts.HasEnded(lifecycle.JobState(j.Status.State), c)
+	mayHaveNone := v1alpha1.IsKeptRunning(j.Spec.Type) || v1alpha1.RunsOnEveryRobot(j.Spec.Type)
+	return (c.Total > 0 || mayHaveNone) && taskcounts.HasEnded(lifecycle.JobState(j.Status.State), c)
 }
 
 // hasNewCounts reports whether the counts of the groups differ from those of an ended job,
@@ -177,7 +178,7 @@ func (p *plan) isUnsettled(s *v1alpha1.JobStatus) bool {
 // countTasks counts all tasks of the job. The tasks of a group without a status count as
 // pending.
 func (p *plan) countTasks() lifecycle.Counts {
-	c := lifecycle.Counts{KeepsOpen: v1alpha1.IsKeptRunning(p.Job.Spec.Type) || p.hasChangingGroup()}
+	c := lifecycle.Counts{KeepsOpen: v1alpha1.IsKeptRunning(p.Job.Spec.Type) || p.awaitsRobots() || p.hasChangingGroup()}
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		if g := p.Groups[def.Name]; g != nil && g.Status.State != "" {
@@ -193,10 +194,10 @@ func (p *plan) countTasks() lifecycle.Counts {
 	return c
 }
 
-// groupTaskCount returns the number of tasks of a group without a status. For a system job
-// it is 0: only the group knows the matching robots.
+// groupTaskCount returns the number of tasks of a group without a status. For a system or sysbatch
+// job it is 0: only the group knows the matching robots.
 func (p *plan) groupTaskCount(g *v1alpha1.TaskGroupTemplate) int {
-	if p.Job.Spec.Type == v1alpha1.JobTypeSystem {
+	if v1alpha1.RunsOnEveryRobot(p.Job.Spec.Type) {
 		return 0
 	}
 	if g.Array != nil {
@@ -288,7 +289,10 @@ func (p *plan) nextChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskco
 		return c
 	}
 	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.isOverdue(s) {
-		return taskcounts.Change{To: to, Why: "it exceeded its activeDeadline", Reason: taskcounts.ReasonDeadline}
+		if !p.isDoneAtDeadline(counts) {
+			return taskcounts.Change{To: to, Why: "it exceeded its activeDeadline", Reason: taskcounts.ReasonDeadline}
+		}
+		counts.KeepsOpen = false
 	}
 	counts.IsUnsettled = p.isUnsettled(s)
 	to, why := lifecycle.JobAfterTasks(state, counts, p.maxFailedPercent(s, counts))

@@ -16,7 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
-// RobotMatch describes a robot that matches a system job.
+// RobotMatch describes a robot that matches a system or sysbatch job.
 type RobotMatch struct {
 	// Schedulable is true if the robot may get a new replica.
 	Schedulable bool
@@ -24,7 +24,7 @@ type RobotMatch struct {
 	Online bool
 }
 
-// fleetCache holds the robots that match a group of a system job. Without it, a group on a
+// fleetCache holds the robots that match a group of a system or sysbatch job. Without it, a group on a
 // thousand robots would list them for each event of one of its Tasks.
 type fleetCache struct {
 	version fleetVersion
@@ -58,10 +58,10 @@ func (n *robotChanges) changeCount(namespace string) int {
 	return n.count[namespace]
 }
 
-// findMatchingRobots returns the robots that match the group of a system job, by name. It
-// returns nil for other jobs.
+// findMatchingRobots returns the robots that match the group of a system or sysbatch job, by name.
+// It returns nil for other jobs.
 func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job) (map[string]RobotMatch, error) {
-	if j == nil || j.Spec.Type != v1alpha1.JobTypeSystem {
+	if j == nil || !v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
 		return nil, nil
 	}
 	// Read the version before the list, so that later changes cause another list.
@@ -101,20 +101,13 @@ func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot
 	return fits
 }
 
-// robotHandler enqueues the groups of system jobs when a robot changes. It ignores
+// robotHandler enqueues the groups of system and sysbatch jobs when a robot changes. It ignores
 // heartbeats.
 func (c *Controller) robotHandler() handler.EventHandler {
 	enqueue := func(ctx context.Context, namespace string, q queue) {
 		c.robotChanges.recordChange(namespace)
-		var jobs v1alpha1.JobList
-		err := c.List(ctx, &jobs, client.InNamespace(namespace), client.MatchingFields{indexType: v1alpha1.JobTypeSystem}, client.UnsafeDisableDeepCopy)
-		if err != nil {
-			return // the cache has stopped, and with it the controller
-		}
-		for i := range jobs.Items {
-			for _, r := range c.groupsOfJob(ctx, &jobs.Items[i]) {
-				q.Add(r)
-			}
+		for _, jobType := range []string{v1alpha1.JobTypeSystem, v1alpha1.JobTypeSysbatch} {
+			c.enqueueGroups(ctx, namespace, jobType, q)
 		}
 	}
 	changed := func(ctx context.Context, users []string, q queue) {
@@ -140,7 +133,21 @@ func (c *Controller) robotHandler() handler.EventHandler {
 	}
 }
 
-// isSameRobot reports whether the change of a robot is irrelevant to system jobs.
+// enqueueGroups enqueues the groups of the jobs of this type.
+func (c *Controller) enqueueGroups(ctx context.Context, namespace, jobType string, q queue) {
+	var jobs v1alpha1.JobList
+	err := c.List(ctx, &jobs, client.InNamespace(namespace), client.MatchingFields{indexType: jobType}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return // the cache has stopped, and with it the controller
+	}
+	for i := range jobs.Items {
+		for _, r := range c.groupsOfJob(ctx, &jobs.Items[i]) {
+			q.Add(r)
+		}
+	}
+}
+
+// isSameRobot reports whether the change of a robot is irrelevant to system and sysbatch jobs.
 func isSameRobot(before, after *v1alpha1.Robot) bool {
 	return apiconv.RobotFrom(before).Equal(apiconv.RobotFrom(after).Offer) && slices.Equal(before.UserNamespaces(), after.UserNamespaces()) &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)

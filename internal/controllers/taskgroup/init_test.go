@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"reflect"
 	"testing"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -23,6 +24,7 @@ func TestTaskBuilder_TaskTypes(t *testing.T) {
 		v1alpha1.JobTypeBatch: {"fetch": batch, "side": service, "run": batch, "log": service},
 		service:               {"fetch": batch, "side": service, "run": service, "log": service},
 		system:                {"fetch": sysbatch, "side": system, "run": system, "log": system},
+		sysbatch:              {"fetch": sysbatch, "side": system, "run": sysbatch, "log": system},
 	} {
 		w := newInput(1, withInit)
 		w.Job.Spec.Type = kind
@@ -30,6 +32,35 @@ func TestTaskBuilder_TaskTypes(t *testing.T) {
 			got := w.newTaskBuilder().buildTask("x", 0, def, placement.Robot{})
 			if got.Spec.Type != want[def.Name] || (got.Spec.ExtraResources != nil) != (def.Name == "fetch") {
 				t.Errorf("%s of a %s job is of type %q, holds %v", def.Name, kind, got.Spec.Type, got.Spec.ExtraResources)
+			}
+		}
+	}
+}
+
+// Without a policy of its own the agent would restart a task of type sysbatch without limit, as it does
+// for an init task of a system job.
+func TestTaskBuilder_SysbatchRestartPolicy(t *testing.T) {
+	own := &v1alpha1.RestartPolicy{Attempts: 3, Mode: v1alpha1.RestartDelay}
+	for _, c := range []struct {
+		name, jobType, task string
+		policy              *v1alpha1.RestartPolicy
+		want                *v1alpha1.RestartPolicy
+	}{
+		{"a task of a sysbatch job is not restarted", v1alpha1.JobTypeSysbatch, "run", nil, &v1alpha1.RestartPolicy{Mode: v1alpha1.RestartFail}},
+		{"nor its init task", v1alpha1.JobTypeSysbatch, "fetch", nil, &v1alpha1.RestartPolicy{Mode: v1alpha1.RestartFail}},
+		{"its daemon is", v1alpha1.JobTypeSysbatch, "log", nil, nil},
+		{"a policy of the group holds", v1alpha1.JobTypeSysbatch, "run", own, own},
+		{"an init task of a system job is restarted", v1alpha1.JobTypeSystem, "fetch", nil, nil},
+	} {
+		w := newInput(1, withInit)
+		w.Job.Spec.Type, w.Group.Spec.RestartPolicy = c.jobType, c.policy
+		for _, def := range w.Group.Spec.TaskDefinitions() {
+			if def.Name != c.task {
+				continue
+			}
+			got := w.newTaskBuilder().buildTask("x", 0, def, placement.Robot{}).Spec.RestartPolicy
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 			}
 		}
 	}

@@ -86,9 +86,9 @@ type Input struct {
 	// Revisions are the wanted revisions of the group's Tasks, by task name.
 	Revisions map[string]string
 	// Members are the Tasks that need individual decisions, ordered by replica: all
-	// Tasks of a system job, otherwise the outdated, evicted and surplus ones.
+	// Tasks of a system or sysbatch job, otherwise the outdated, evicted and surplus ones.
 	Members []Member
-	// Fleet are the robots that match a system job, by name. Nil for other jobs.
+	// Fleet are the robots that match a system or sysbatch job, by name. Nil for other jobs.
 	Fleet map[string]RobotMatch
 	// Array is what is known of the indexes of the group's array. Nil for other groups.
 	Array *ArrayInput
@@ -123,7 +123,7 @@ type Member struct {
 type Replica struct {
 	Index int
 	Tasks []*v1alpha1.TaskDefinition
-	// Robot is the robot for the Tasks of a system job. Empty for other jobs.
+	// Robot is the robot for the Tasks of a system or sysbatch job. Empty for other jobs.
 	Robot string
 }
 
@@ -201,9 +201,12 @@ type plan struct {
 	Config
 	now time.Time
 	out Actions
-	// staying and leaving partition Members into wanted and surplus Tasks.
+	// staying and leaving partition Members into wanted and surplus Tasks, besides departed.
 	staying, leaving []Member
-	// replicaByRobot holds the replica index of each robot of a system job.
+	// departed are the ended Tasks of a sysbatch job whose robots no longer match. They stay, so
+	// that a robot that matches again does not run them again.
+	departed []Member
+	// replicaByRobot holds the replica index of each robot of a system or sysbatch job.
 	replicaByRobot map[string]int
 	rollout        rolloutProgress
 }
@@ -214,7 +217,7 @@ type plan struct {
 func (p *plan) hasEnded() bool {
 	s := p.Group.Status
 	left := !p.isSystem() && slices.ContainsFunc(p.Members, func(m Member) bool { return !m.IsIndex && m.Index >= p.replicaCount() })
-	return s.CompletedAt != nil && p.pendingRequeue() == nil && !p.isNewGeneration() && !left && !p.owesAnswer() &&
+	return s.CompletedAt != nil && !p.awaitsRobots() && p.pendingRequeue() == nil && !p.isNewGeneration() && !left && !p.owesAnswer() &&
 		p.Tasks.TerminalCount() == p.Tasks.Total && p.FailedOnBlocked == 0
 }
 
@@ -234,7 +237,7 @@ func (w *Input) canAnswerJob() bool {
 }
 
 // isSystem reports whether the group has one replica on each matching robot.
-func (w *Input) isSystem() bool { return w.Job != nil && w.Job.Spec.Type == v1alpha1.JobTypeSystem }
+func (w *Input) isSystem() bool { return w.Job != nil && v1alpha1.RunsOnEveryRobot(w.Job.Spec.Type) }
 
 // isKeptRunning reports whether ended Tasks are restarted.
 func (w *Input) isKeptRunning() bool { return w.Job != nil && v1alpha1.IsKeptRunning(w.Job.Spec.Type) }
@@ -265,8 +268,11 @@ func (p *plan) endIndex() int {
 
 // totalTasks returns the wanted number of tasks. Each index of an array counts as one.
 func (p *plan) totalTasks() int {
-	if p.Array != nil {
+	switch {
+	case p.Array != nil:
 		return p.Array.Total
+	case p.isClosed():
+		return len(p.staying) + len(p.departed)
 	}
-	return p.replicaCount() * p.Group.Spec.TasksPerReplica()
+	return p.replicaCount()*p.Group.Spec.TasksPerReplica() + len(p.departed)
 }

@@ -17,7 +17,7 @@ import (
 // Replicas from canceledFrom on count as canceled. A Task that is being created counts as
 // pending.
 func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
-	c := lifecycle.Counts{Total: p.totalTasks(), UnconfirmedStops: p.Tasks.UnconfirmedStops, KeepsOpen: p.isKeptRunning(), IsUnsettled: p.isUnsettled()}
+	c := lifecycle.Counts{Total: p.totalTasks(), UnconfirmedStops: p.Tasks.UnconfirmedStops, KeepsOpen: p.keepsOpen(), IsUnsettled: p.isUnsettled()}
 	for state, n := range p.existingTasks() {
 		c.AddTasks(state, n)
 	}
@@ -279,8 +279,11 @@ func (p *plan) reopenGroup(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts)
 	}
 	s.CompletedAt = nil
 	why := "some of its tasks were requeued"
-	if p.isNewGeneration() {
+	switch {
+	case p.isNewGeneration():
 		why = "its job was changed"
+	case p.awaitsRobots() && p.Tasks.TerminalCount() == p.Tasks.Total:
+		why = "a robot has joined"
 	}
 	p.applyChange(s, taskcounts.Change{To: lifecycle.JobPending, Why: why})
 	return true

@@ -28,8 +28,10 @@ type story struct {
 	// broken are the commands that fail.
 	broken map[string]bool
 	// stuck are the names of Tasks that do not stop when they are evicted.
-	stuck  map[string]bool
-	output strings.Builder
+	stuck map[string]bool
+	// waiting are the names of Tasks that do not start.
+	waiting map[string]bool
+	output  strings.Builder
 }
 
 func newStory(t *testing.T, kind string, count int32, tasks ...string) *story {
@@ -42,7 +44,7 @@ func newStory(t *testing.T, kind string, count int32, tasks ...string) *story {
 	for _, name := range tasks {
 		s.w.Group.Spec.Tasks = append(s.w.Group.Spec.Tasks, taskRunning(name, "v1"))
 	}
-	if kind == v1alpha1.JobTypeSystem {
+	if v1alpha1.RunsOnEveryRobot(kind) {
 		s.fleet = map[string]RobotMatch{}
 	}
 	return s
@@ -86,6 +88,24 @@ func (s *story) removeRobot(name string) {
 	s.logLine("> robot %s no longer matches", name)
 	delete(s.fleet, name)
 	s.runUntilStable()
+}
+
+// loseRobot shows that the robot of a running Task is lost.
+func (s *story) loseRobot(task string) {
+	s.logLine("> the robot of %s is lost", task)
+	s.tasks[task].Status.State = string(lifecycle.TaskUnknown)
+	s.recordTasks()
+	s.runUntilStable()
+}
+
+// setJobState changes the state of the job, as the job controller does.
+func (s *story) setJobState(to lifecycle.JobState) {
+	s.logLine("> the job is %s", to)
+	s.w.Job.Status.State = string(to)
+	s.now = s.now.Add(time.Second)
+	s.runUntilStable()
+	c := s.w.Group.Status
+	s.logLine("group %s, counts: %s", c.State, describeCounts(c.TaskCounts))
 }
 
 // runUntilStable plans and runs the robots until nothing changes.
@@ -170,7 +190,7 @@ func (s *story) runRobotOf(t *v1alpha1.Task) string {
 	state := lifecycle.TaskState(t.Status.State).OrPending()
 	command := t.Spec.Config.ExecConfig.Command
 	switch {
-	case s.stuck[t.Name]:
+	case s.stuck[t.Name], s.waiting[t.Name] && state.IsPlaceable(), state == lifecycle.TaskUnknown:
 		return ""
 	case isOnRobot(state) && t.Spec.EvictAttempt == t.Status.Attempt:
 		t.Status.State = string(lifecycle.TaskPending)
@@ -326,6 +346,57 @@ func TestPlan_Stories(t *testing.T) {
 				s.setRobot("r1", RobotMatch{Online: true})
 				s.setRobot("r1", up)
 				s.passTime(minHealthyTime)
+			},
+		},
+		"once-on-every-robot": {
+			func(t *testing.T) *story {
+				s := newStory(t, "sysbatch", 1, "t")
+				percent := int32(100)
+				s.w.Job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{MaxFailedPercent: &percent}
+				return s
+			},
+			func(s *story) {
+				s.setRobot("r1", up)
+				s.setRobot("r2", up)
+				s.setRobot("r3", RobotMatch{Online: true})
+				s.endTask("j-g-0-t", lifecycle.TaskCompleted)
+				s.endTask("j-g-1-t", lifecycle.TaskFailed)
+				s.removeRobot("r1")
+				s.removeRobot("r2")
+				s.changeSpec("command v2", command(0, "v2"))
+				s.setRobot("r3", up)
+				s.setRobot("r1", up)
+				s.setRobot("r2", up)
+				s.loseRobot("j-g-2-t")
+				s.removeRobot("r3")
+				s.endTask("j-g-2-t", lifecycle.TaskCompleted)
+				s.setRobot("r3", up)
+				s.setJobState(lifecycle.JobCompleted)
+				s.setRobot("r4", up)
+			},
+		},
+		"a-robot-leaves-between-two-sysbatch-tasks": {
+			func(t *testing.T) *story { return newStory(t, "sysbatch", 1, "t", "u") },
+			func(s *story) {
+				s.setRobot("r1", up)
+				s.endTask("j-g-0-t", lifecycle.TaskCompleted)
+				s.removeRobot("r1")
+				s.passTime(time.Second)
+				s.logLine("counts: %s", describeCounts(s.w.Group.Status.TaskCounts))
+				s.setRobot("r1", up)
+				s.endTask("j-g-0-u", lifecycle.TaskCompleted)
+			},
+		},
+		"a-robot-joins-while-its-sysbatch-job-completes": {
+			func(t *testing.T) *story { return newStory(t, "sysbatch", 1, "t") },
+			func(s *story) {
+				s.setRobot("r1", up)
+				s.endTask("j-g-0-t", lifecycle.TaskCompleted)
+				s.waiting = map[string]bool{"j-g-1-t": true}
+				s.setRobot("r2", up)
+				s.setRobot("r3", up)
+				s.setJobState(lifecycle.JobCompleted)
+				s.endTask("j-g-2-t", lifecycle.TaskCompleted)
 			},
 		},
 	} {

@@ -7,14 +7,19 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// divideMembers splits Members into wanted and surplus Tasks. If a robot has two
-// replicas of a system job, the lower index stays.
+// divideMembers splits Members into wanted, departed and surplus Tasks. If a robot has two
+// replicas of a system or sysbatch job, the lower index stays.
 func (p *plan) divideMembers() {
 	p.replicaByRobot = map[string]int{}
 	for _, m := range p.Members {
-		if p.isWanted(m) {
+		switch {
+		case p.isLeftover(m):
+			p.leaving = append(p.leaving, m)
+		case p.isWanted(m):
 			p.staying = append(p.staying, m)
-		} else {
+		case p.hasRunOnce(m):
+			p.departed = append(p.departed, m)
+		default:
 			p.leaving = append(p.leaving, m)
 		}
 	}
@@ -36,7 +41,7 @@ func (p *plan) isWanted(m Member) bool {
 	return !hasReplica || index == m.Index
 }
 
-// coveredRobots returns how many robots have, or will have, a replica of the system job.
+// coveredRobots returns how many robots have, or will have, a replica of the system or sysbatch job.
 func (p *plan) coveredRobots() int {
 	n := 0
 	for robot, fit := range p.Fleet {
@@ -110,7 +115,7 @@ func (p *plan) planRemovals() {
 
 // canBeRunning reports whether a robot may be running a Task in this state. A system
 // Task on a lost robot is deleted at once: no other robot gets its replica, and the
-// agent stops it after it reconnects.
+// agent stops it after it reconnects. A sysbatch Task may have completed there.
 func (w *Input) canBeRunning(s lifecycle.TaskState) bool {
-	return isOnRobot(s) || s == lifecycle.TaskUnknown && !w.isSystem()
+	return isOnRobot(s) || s == lifecycle.TaskUnknown && (!w.isSystem() || w.isSysbatch() && !w.isClosed())
 }

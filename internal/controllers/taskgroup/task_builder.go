@@ -76,7 +76,7 @@ type taskBuilder struct {
 // type of batch jobs empty, because every byte of a Task is stored thousands of times.
 func (w *Input) newTaskBuilder() taskBuilder {
 	m := taskBuilder{group: w.Group, revisions: w.Revisions, meta: w.mergeMeta(), heldResources: apiconv.ExtraResources(&w.Group.Spec.TaskGroupTemplate)}
-	if w.isKeptRunning() {
+	if w.isKeptRunning() || w.isSysbatch() {
 		m.jobType = w.Job.Spec.Type
 	}
 	if w.Job != nil && w.Job.Spec.Disconnect != nil {
@@ -203,16 +203,18 @@ func (m taskBuilder) dispatchTimeout() *v1alpha1.Duration {
 }
 
 // taskType returns the type of a Task. Init tasks end even in service jobs, and daemons
-// are kept running even in batch jobs.
+// are kept running even in batch jobs. In jobs that run on every robot both are tied to it.
 func (m taskBuilder) taskType(def *v1alpha1.TaskDefinition) string {
 	_, init := m.heldResources[def.Name]
 	switch {
-	case init && m.jobType == v1alpha1.JobTypeSystem:
+	case init && v1alpha1.RunsOnEveryRobot(m.jobType):
 		return v1alpha1.TaskTypeSysbatch
 	case init:
 		return ""
 	case def.Daemon && m.jobType == "":
 		return v1alpha1.JobTypeService
+	case def.Daemon && m.jobType == v1alpha1.JobTypeSysbatch:
+		return v1alpha1.JobTypeSystem
 	}
 	return m.jobType
 }
@@ -223,11 +225,21 @@ func (m taskBuilder) applyDefinition(t *v1alpha1.Task, def *v1alpha1.TaskDefinit
 	t.Spec.TaskDefinition = *def.DeepCopy()
 	t.Spec.ExtraResources = m.heldResources[def.Name].DeepCopy()
 	t.Spec.Stage = m.group.Spec.Stage(def.Name)
-	t.Spec.RestartPolicy = m.group.Spec.RestartPolicy.DeepCopy()
+	t.Spec.RestartPolicy = m.restartPolicy(t.Spec.Type)
 	t.Spec.EphemeralDisk = m.group.Spec.EphemeralDisk.DeepCopy()
 	t.Spec.Meta = maps.Clone(m.meta)
 	t.Spec.Constraints = nil
 	for _, c := range m.group.Spec.Constraints {
 		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())
 	}
+}
+
+// restartPolicy returns the restartPolicy of a Task of this type. A Task of a sysbatch job always has
+// one: without it, the agent would never give up, as it does not for an init task of a system job.
+func (m taskBuilder) restartPolicy(taskType string) *v1alpha1.RestartPolicy {
+	policy := m.group.Spec.RestartPolicy.DeepCopy()
+	if policy == nil && m.jobType == v1alpha1.JobTypeSysbatch && taskType == v1alpha1.TaskTypeSysbatch {
+		policy = &v1alpha1.RestartPolicy{Mode: v1alpha1.RestartFail}
+	}
+	return policy
 }

@@ -34,6 +34,7 @@ func (c *checker) refuse(isWrong bool, format string, args ...any) {
 // checkGroup checks what the group has beside its array.
 func (c *checker) checkGroup(jobType string, g *v1alpha1.TaskGroupTemplate) {
 	c.refuse(v1alpha1.IsKeptRunning(jobType), "array: each index must end, and a job of type %s restarts its tasks; use type: batch, or count instead of array", jobType)
+	c.refuse(jobType == v1alpha1.JobTypeSysbatch, "array: a job of type sysbatch runs its tasks once on every robot; use type: batch, or omit array")
 	c.refuse(g.Count != nil && *g.Count != 1, "count: the array defines the number of tasks; omit count")
 	c.refuse(len(g.Tasks) != 1, "tasks: an array runs one task, and there are %d; move the others to groups of their own, or use count instead of array", len(g.Tasks))
 	c.refuse(len(g.InitTasks) > 0, "initTasks: an array has none; let its task do their work, or use count instead of array")

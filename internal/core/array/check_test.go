@@ -23,6 +23,7 @@ func TestCheck(t *testing.T) {
 		{name: "no array", jobType: "service", change: func(g *v1alpha1.TaskGroupTemplate) { g.Array, g.Gang = nil, true }},
 		{name: "a service", jobType: "service", want: "array: each index must end, and a job of type service restarts", change: func(*v1alpha1.TaskGroupTemplate) {}},
 		{name: "a system job", jobType: "system", want: "use type: batch, or count instead of array", change: func(*v1alpha1.TaskGroupTemplate) {}},
+		{name: "a sysbatch job", jobType: "sysbatch", want: "array: a job of type sysbatch runs its tasks once on every robot; use type: batch, or omit array", change: func(*v1alpha1.TaskGroupTemplate) {}},
 		{name: "a count", want: "count: the array defines the number of tasks; omit count", change: func(g *v1alpha1.TaskGroupTemplate) { g.Count = new(int32(2)) }},
 		{name: "two tasks", want: "tasks: an array runs one task, and there are 2", change: func(g *v1alpha1.TaskGroupTemplate) { g.Tasks = append(g.Tasks, task) }},
 		{name: "init tasks", want: "initTasks: an array has none", change: func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks = append(g.InitTasks, task) }},

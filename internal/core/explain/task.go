@@ -290,8 +290,8 @@ func (v *view) lostRobotText() string {
 	switch d := v.disconnectPolicy(); {
 	case v.taskState() != lifecycle.TaskUnknown || v.job == nil:
 		return ""
-	case v.task.Spec.Type == robotv1.JobTypeSystem:
-		return "it is a task of a system job and waits for its own robot"
+	case taskstate.IsTiedToRobot(v.task):
+		return fmt.Sprintf("it is a task of a %s job and waits for its own robot", v.job.Spec.Type)
 	case d.Replace != nil && !*d.Replace:
 		return "it waits for its own robot: disconnect.replace is false"
 	case d.StopOnRobotAfter != nil:

@@ -6,7 +6,7 @@ import "time"
 const (
 	typeService  = "service"
 	typeSystem   = "system"
-	typeSysbatch = "sysbatch" // an init task of a system job
+	typeSysbatch = "sysbatch" // a task of a sysbatch job, which always has a policy, or an init task of a system job
 )
 
 // DefaultPolicy returns the policy of a task of this type that has no restartPolicy

@@ -26,11 +26,9 @@ const (
 // k8s4r-system.
 const ReasonAwaitingJournals = "AwaitingJournals"
 
-// IsTiedToRobot reports whether the Task belongs to a system job, so that each robot has
-// its own replica and the Task never moves.
-func IsTiedToRobot(t *v1alpha1.Task) bool {
-	return t.Spec.Type == v1alpha1.JobTypeSystem || t.Spec.Type == v1alpha1.TaskTypeSysbatch
-}
+// IsTiedToRobot reports whether the Task belongs to a system or sysbatch job, so that each robot
+// has its own replica and the Task never moves.
+func IsTiedToRobot(t *v1alpha1.Task) bool { return v1alpha1.RunsOnEveryRobot(t.Spec.Type) }
 
 // CanChangeRobot reports whether the manager chose the task's robot and may choose
 // another one.
