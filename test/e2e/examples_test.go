@@ -49,6 +49,7 @@ func TestExamples_RunToTheirEnd(t *testing.T) {
 			s.aRequeueRunsAgain()
 			s.theServiceIsRunAgainAndRollsOver()
 			s.theSystemJobIsOnEveryRobot()
+			s.theSysbatchJobRanOnEveryRobot()
 			s.whatIsKeptRunningIsCanceled()
 			s.threeRobotsTookPictures()
 			s.tasksOfOneReplicaShareARobot()
@@ -145,6 +146,20 @@ func (s *system) theSystemJobIsOnEveryRobot() {
 	}
 	if len(robots) != 3 {
 		s.t.Errorf("the system job is on %v", robots)
+	}
+}
+
+func (s *system) theSysbatchJobRanOnEveryRobot() {
+	s.t.Helper()
+	robots := map[string]bool{}
+	for _, task := range s.tasksOf("inventory") {
+		robots[task.Spec.TargetRobot] = true
+		if task.Status.State != string(lifecycle.TaskCompleted) || task.Status.Attempt != 1 {
+			s.t.Errorf("%s is %s in attempt %d", task.Name, task.Status.State, task.Status.Attempt)
+		}
+	}
+	if len(robots) != 3 {
+		s.t.Errorf("the sysbatch job ran on %v", robots)
 	}
 }
 

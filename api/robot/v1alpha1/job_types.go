@@ -200,7 +200,7 @@ type TaskGroupTemplate struct {
 	Constraints []Constraint `json:"constraints,omitempty"`
 
 	// RestartPolicy defines when a failed task runs again on the same robot. If empty: never for
-	// batch; for service and system 2 restarts in 30m, 15s after the end.
+	// batch and sysbatch; for service and system 2 restarts in 30m, 15s after the end.
 	// +optional
 	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
 

@@ -440,8 +440,8 @@ type RestartPolicy struct {
 	Mode string `json:"mode,omitempty"`
 	// OnReboot defines what follows when the robot is restarted while the task runs: restart starts
 	// it again without contact, report ends the attempt without fault, and the manager decides. If
-	// empty: restart for service and system; for batch restart while restarts are left, then report.
-	// An array always reports.
+	// empty: restart for service and system; for batch and sysbatch restart while restarts are left,
+	// then report. An array always reports.
 	// +optional
 	// +kubebuilder:validation:Enum=restart;report
 	OnReboot string `json:"onReboot,omitempty"`
