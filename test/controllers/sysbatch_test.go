@@ -60,6 +60,17 @@ func (s *space) ranOnce(robots ...string) {
 	}
 }
 
+// taskOn returns the only Task on a robot.
+func (s *space) taskOn(robot string) *v1alpha1.Task {
+	s.Helper()
+	all := s.tasks()
+	i := slices.IndexFunc(all, func(t v1alpha1.Task) bool { return t.Spec.TargetRobot == robot })
+	if i < 0 {
+		s.Fatalf("no task on %s", robot)
+	}
+	return &all[i]
+}
+
 func (s *space) awaitGroup(name string, want lifecycle.JobState) {
 	s.Helper()
 	testkit.Eventually(s, waitTimeout, fmt.Sprintf("group %s is %s", name, want), func() bool {
@@ -77,6 +88,7 @@ func runsOnceOnEachRobot(s *space) {
 	s.robotsOf(x, "once-d")
 	s.counts("j", succeeded(4))
 
+	before := s.taskOn("once-a").UID
 	s.zone("once-a", "y")
 	s.robotsOf(x, "once-e")
 	s.counts("j", succeeded(5))
@@ -84,6 +96,10 @@ func runsOnceOnEachRobot(s *space) {
 	s.robotsOf(x, "once-f")
 	s.counts("j", succeeded(6))
 	s.ranOnce("once-a", "once-b", "once-c", "once-d", "once-e", "once-f")
+
+	if after := s.taskOn("once-a").UID; after != before {
+		s.Errorf("its Task was created again when its robot left and returned: UID %s, before %s", after, before)
+	}
 
 	s.awaitJob("j", lifecycle.JobRunning)
 	s.must(s.updateJobSpec("j", endNow))
