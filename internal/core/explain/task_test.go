@@ -215,6 +215,32 @@ func TestExplainTask_ShowsHowTheRobotAnswers(t *testing.T) {
 	}
 }
 
+// aroundType is a task of a Job of another type.
+type aroundType struct {
+	around
+	jobType string
+}
+
+func (a aroundType) Job(context.Context, string, string) (*robotv1.Job, error) {
+	j := job("running", "")
+	j.Spec.Type = a.jobType
+	return j, nil
+}
+
+func TestExplainTask_LostRobotOfATiedTask(t *testing.T) {
+	ofType := func(name string) func(*robotv1.Task) { return func(t *robotv1.Task) { t.Spec.Type = name } }
+	for _, row := range []struct{ jobType, taskType, want string }{
+		{"system", "system", "it is a task of a system job and waits for its own robot"},
+		{"system", "sysbatch", "it is a task of a system job and waits for its own robot"},
+		{"sysbatch", "sysbatch", "it is a task of a sysbatch job and waits for its own robot"},
+	} {
+		a, err := explain.ExplainTask(t.Context(), aroundType{jobType: row.jobType}, task("main", in("unknown"), onRobot("r1"), ofType(row.taskType)), noon)
+		if err != nil || fact(a, "replacement") != row.want {
+			t.Errorf("a %s task of a %s job: %+v, %v", row.taskType, row.jobType, a, err)
+		}
+	}
+}
+
 func TestExplainTask_NextAttemptHasATime(t *testing.T) {
 	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
 	a, err := explain.ExplainTask(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)
