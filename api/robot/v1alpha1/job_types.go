@@ -118,6 +118,19 @@ type JobSpec struct {
 	// +optional
 	Requeue *Requeue `json:"requeue,omitempty"`
 
+	// Update defines what a change of the definition does. If empty, the groups follow it at once, each by
+	// its own update.
+	// +optional
+	Update *JobUpdate `json:"update,omitempty"`
+
+	// RevisionHistoryLimit is the number of earlier definitions of a job of type service or system that
+	// are kept.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +kubebuilder:default=10
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+
 	// FailurePolicy bounds how many tasks may fail.
 	// +optional
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
@@ -339,6 +352,23 @@ type AffinityTerm struct {
 	Weight int32 `json:"weight,omitempty"`
 }
 
+// The strategies of a JobUpdate.
+const (
+	UpdateImmediate = "Immediate"
+	UpdateRollout   = "Rollout"
+)
+
+// JobUpdate defines what a change of a job's definition does.
+type JobUpdate struct {
+	// Strategy Immediate changes the tasks at once, each group by its own update. With Rollout a change
+	// of what the tasks run makes a revision and changes no task: a Rollout does. Rollout needs the type
+	// service or system.
+	// +optional
+	// +kubebuilder:validation:Enum=Immediate;Rollout
+	// +kubebuilder:default=Immediate
+	Strategy string `json:"strategy,omitempty"`
+}
+
 // Update defines how a changed definition is rolled out.
 type Update struct {
 	// MaxParallel is the number of replicas that change at the same time.
@@ -510,6 +540,13 @@ type JobStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// CurrentRevision is the revision that tasks have which no Rollout has changed. A Rollout that
+	// completes makes its revision the current one. Zero for a job of type batch.
+	// +optional
+	CurrentRevision int64 `json:"currentRevision,omitempty"`
+	// UpdateRevision is the revision of the spec. Zero for a job of type batch.
+	// +optional
+	UpdateRevision int64 `json:"updateRevision,omitempty"`
 	// Requeue is the last spec.requeue that was applied.
 	// +optional
 	Requeue *RequeueStatus `json:"requeue,omitempty"`

@@ -18,6 +18,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Robot{}, &RobotList{},
 		&JobTemplate{}, &JobTemplateList{},
 		&HeartbeatSlice{}, &HeartbeatSliceList{},
+		&Rollout{}, &RolloutList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -109,6 +109,11 @@ type TaskGroupStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=48
 	Revisions map[string]string `json:"revisions,omitempty"`
+	// RolloutRevisions has the hashes of the revision that a Rollout changes Tasks to. While it is set,
+	// Tasks may also have other revisions than these two: the Rollout has not reached them.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=48
+	RolloutRevisions map[string]string `json:"rolloutRevisions,omitempty"`
 	// Conditions are Complete, Failed and Suspended, and RolledOut after the first change of the
 	// definition.
 	// +optional

@@ -1,0 +1,145 @@
+// Package rollout decides which revision of a Job a unit should have while a Rollout changes it. A unit is
+// a robot if the Job is of type system or sysbatch, and a replica if it is of type service.
+package rollout
+
+import (
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// Wish is the revision that a unit should have.
+type Wish int
+
+const (
+	// Keep leaves a unit the revision that it has. A unit that has none gets the current revision of the
+	// Job.
+	Keep Wish = iota
+	// Base is the current revision of the Job.
+	Base
+	// Target is the revision of the Rollout.
+	Target
+)
+
+// Unit is what a Rollout changes.
+type Unit struct {
+	// Name of the robot, or that of ReplicaUnit.
+	Name string
+	// Labels of the robot, for waves with a selector. Nil for a replica.
+	Labels map[string]string
+}
+
+// ReplicaUnit returns the name of the unit of a replica.
+func ReplicaUnit(group string, index int) string { return group + "/" + strconv.Itoa(index) }
+
+// EndPosition is the end of all positions.
+const EndPosition = 1 << 32
+
+// Position returns the place of a unit in the order of a Rollout: from 0, below EndPosition. Each Rollout
+// has an order of its own, so that it is not always the same robots that go first.
+func Position(rollout types.UID, unit string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte(rollout))
+	h.Write([]byte{0})
+	h.Write([]byte(unit))
+	return int64(mixBits(h.Sum64()) >> 32)
+}
+
+// mixBits spreads a hash over all bits: names of robots often differ only in their last characters.
+func mixBits(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// FindWave returns the index of the wave that a unit belongs to, and -1 if none of the waves that have
+// started includes it.
+func FindWave(r *v1alpha1.Rollout, u Unit) int {
+	at := Position(r.UID, u.Name)
+	for i := range min(len(r.Spec.Waves), len(r.Status.Waves)) {
+		if includes(&r.Spec.Waves[i], &r.Status.Waves[i], at, u.Labels) {
+			return i
+		}
+	}
+	return -1
+}
+
+func includes(w *v1alpha1.RolloutWave, s *v1alpha1.RolloutWaveStatus, at int64, labels map[string]string) bool {
+	return (len(w.RobotSelector) == 0 || matchesLabels(w.RobotSelector, labels)) && at < s.Bound
+}
+
+func matchesLabels(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Decide returns the revision that a unit should have. The task group's controller follows it, and the
+// Rollout's controller counts by it.
+func Decide(r *v1alpha1.Rollout, u Unit) Wish {
+	switch r.Status.Phase {
+	case v1alpha1.RolloutReverting, v1alpha1.RolloutReverted:
+		return Base
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaitingForApproval, v1alpha1.RolloutPausing, v1alpha1.RolloutComplete:
+	default: // it has not begun, or changes nothing now
+		return Keep
+	}
+	i := FindWave(r, u)
+	if i < 0 {
+		return Keep
+	}
+	s := &r.Status.Waves[i]
+	switch {
+	case s.FinishedAt != nil && !follows(r):
+		return Keep
+	case Position(r.UID, u.Name) >= s.AdmittedBound:
+		return Keep
+	}
+	return Target
+}
+
+func follows(r *v1alpha1.Rollout) bool { return r.Spec.Follow == nil || *r.Spec.Follow }
+
+// FindEffective returns the Rollout that decides for a Job: the newest one that has found its revision.
+// It returns nil if there is none.
+func FindEffective(all []v1alpha1.Rollout, job string) *v1alpha1.Rollout {
+	var newest *v1alpha1.Rollout
+	for i := range all {
+		r := &all[i]
+		if r.Spec.Target.Name != job || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
+			continue
+		}
+		if newest == nil || IsNewer(r, newest) {
+			newest = r
+		}
+	}
+	return newest
+}
+
+// IsNewer reports whether a Rollout was created after another one, and so supersedes it.
+func IsNewer(a, b *v1alpha1.Rollout) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return b.CreationTimestamp.Before(&a.CreationTimestamp)
+	}
+	return a.UID > b.UID // created in the same second
+}
+
+// BoundFor returns the bound below which n of the positions are. With n or fewer of them it is
+// EndPosition, so that units which come later belong to the wave too.
+func BoundFor(positions []int64, n int) int64 {
+	if n <= 0 {
+		return 0
+	}
+	if n >= len(positions) {
+		return EndPosition
+	}
+	sorted := slices.Sorted(slices.Values(positions))
+	return sorted[n]
+}
