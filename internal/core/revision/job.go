@@ -1,0 +1,77 @@
+package revision
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// JobContent is what a revision of a Job stores: what its tasks run. Counts, placement and everything else
+// that can change while tasks run is not part of it.
+type JobContent struct {
+	TaskGroups []GroupContent `json:"taskGroups"`
+}
+
+// GroupContent is the part of a revision that is of one group. TaskRevisions hashes the same fields.
+type GroupContent struct {
+	Name          string                    `json:"name"`
+	InitTasks     []v1alpha1.TaskDefinition `json:"initTasks,omitempty"`
+	Tasks         []v1alpha1.TaskDefinition `json:"tasks"`
+	Constraints   []v1alpha1.Constraint     `json:"constraints,omitempty"`
+	RestartPolicy *v1alpha1.RestartPolicy   `json:"restartPolicy,omitempty"`
+	EphemeralDisk *v1alpha1.EphemeralDisk   `json:"ephemeralDisk,omitempty"`
+}
+
+// ContentOf returns the content of a Job's definition. It shares memory with spec.
+func ContentOf(spec *v1alpha1.JobSpec) JobContent {
+	c := JobContent{TaskGroups: make([]GroupContent, len(spec.TaskGroups))}
+	for i := range spec.TaskGroups {
+		g := &spec.TaskGroups[i]
+		c.TaskGroups[i] = GroupContent{g.Name, g.InitTasks, g.Tasks, g.Constraints, g.RestartPolicy, g.EphemeralDisk}
+	}
+	return c
+}
+
+// FindGroup returns the content of a group, and nil if the revision has none of this name.
+func (c *JobContent) FindGroup(name string) *GroupContent {
+	for i := range c.TaskGroups {
+		if c.TaskGroups[i].Name == name {
+			return &c.TaskGroups[i]
+		}
+	}
+	return nil
+}
+
+// ApplyTo sets the content on a group, and leaves its other fields alone.
+func (g *GroupContent) ApplyTo(t *v1alpha1.TaskGroupTemplate) {
+	own := (&v1alpha1.TaskGroupTemplate{
+		InitTasks: g.InitTasks, Tasks: g.Tasks, Constraints: g.Constraints, RestartPolicy: g.RestartPolicy, EphemeralDisk: g.EphemeralDisk,
+	}).DeepCopy()
+	t.InitTasks, t.Tasks, t.Constraints = own.InitTasks, own.Tasks, own.Constraints
+	t.RestartPolicy, t.EphemeralDisk = own.RestartPolicy, own.EphemeralDisk
+}
+
+// Encode returns the content as the data of a ControllerRevision.
+func (c JobContent) Encode() ([]byte, error) { return json.Marshal(c) }
+
+// Decode returns the content that a ControllerRevision stores.
+func Decode(r *appsv1.ControllerRevision) (JobContent, error) {
+	var c JobContent
+	if err := json.Unmarshal(r.Data.Raw, &c); err != nil {
+		return JobContent{}, fmt.Errorf("revision %s: %w", r.Name, err)
+	}
+	return c, nil
+}
+
+// HashData returns the hash of encoded content, which may be part of a name.
+func HashData(data []byte) string {
+	h := fnv.New64a()
+	h.Write(data)
+	return rand.SafeEncodeString(strconv.FormatUint(h.Sum64(), 10))
+}
