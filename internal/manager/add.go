@@ -6,6 +6,7 @@ import (
 	"crypto/rsa"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,20 +68,26 @@ func NewScheme() *runtime.Scheme {
 }
 
 // CacheOptions returns the options of the manager's cache. They keep it small: managed fields are
-// dropped, and only the Pods of pod jobs are cached. The raycluster controller has its own cache,
+// dropped, and only the Pods of pod jobs and the revisions of Jobs are cached. The raycluster controller has its own cache,
 // because one selector cannot match both. If namespaces is empty, all namespaces are cached.
 func CacheOptions(namespaces ...string) cache.Options {
-	ofJobs, err := labels.Parse(batchv1.KeyJobName)
-	if err != nil {
-		panic(err) // an invalid label, which any test would show
-	}
 	return cache.Options{
 		DefaultTransform:  newTransform(),
 		DefaultNamespaces: inNamespaces(namespaces),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: ofJobs},
+			&corev1.Pod{}:                {Label: withLabel(batchv1.KeyJobName)},
+			&appsv1.ControllerRevision{}: {Label: withLabel(v1alpha1.LabelPrefixedJob)},
 		},
 	}
+}
+
+// withLabel selects the objects that have a label.
+func withLabel(key string) labels.Selector {
+	chosen, err := labels.Parse(key)
+	if err != nil {
+		panic(err) // an invalid label, which any test would show
+	}
+	return chosen
 }
 
 // newTransform returns what each object goes through on its way into the cache.

@@ -14,13 +14,19 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// apply creates groups first, so that their tasks can start while the status is written.
+// apply creates groups before it writes the status, so that their tasks can start meanwhile. The revision
+// comes first: the status names it, and an edit must not replace what the groups run before it is stored.
 // again reports whether to reconcile again at once.
 func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, actions Actions) (again bool, err error) {
 	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
-	var errs []error
+	stored, again, err := c.storeRevision(ctx, j, actions.Revisions)
+	if !stored {
+		keepRevisions(actions.Status, &j.Status)
+		actions.Revisions.Delete = nil
+	}
+	errs := []error{err}
 	for _, g := range actions.Create {
 		taken, err := c.createGroup(ctx, j, g)
 		again = again || taken
@@ -29,7 +35,7 @@ func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, actions Actions
 	for _, g := range actions.Update {
 		errs = append(errs, c.updateGroup(ctx, g))
 	}
-	errs = append(errs, c.writeStatus(ctx, j, actions))
+	errs = append(errs, c.writeStatus(ctx, j, actions), c.deleteRevisions(ctx, actions.Revisions.Delete))
 	if actions.Delete {
 		errs = append(errs, c.deleteJob(ctx, j))
 	}

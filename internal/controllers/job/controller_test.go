@@ -30,7 +30,7 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	second := groupName(j, "a", map[string]bool{first: true})
 	api := fakeapi.NewBuilder(scheme)
 	for _, name := range []string{first, second} {
-		g := newGroup(j, def, name)
+		g := newGroup(j, def.Name, &def.TaskGroupTemplate, name)
 		g.OwnerReferences = nil
 		api.WithObjects(g)
 	}
@@ -38,11 +38,11 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	c := &Controller{Client: api.Build(), Now: now, expect: kit.NewExpectations(now, logr.Discard()), memory: kit.NewObjectMemory(func() memory { return newMemory(noon) })}
 	c.Live = c.Client
 	for _, name := range []string{first, second} {
-		if again, err := c.createGroup(t.Context(), j, newGroup(j, def, name)); !again || err != nil {
+		if again, err := c.createGroup(t.Context(), j, newGroup(j, def.Name, &def.TaskGroupTemplate, name)); !again || err != nil {
 			t.Errorf("%s: retry with another name %v, %v", name, again, err)
 		}
 	}
-	if again, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); again || err == nil {
+	if again, err := c.createGroup(t.Context(), j, newGroup(j, def.Name, &def.TaskGroupTemplate, second)); again || err == nil {
 		t.Errorf("with both names taken: retry %v, %v", again, err)
 	}
 }
@@ -66,7 +66,7 @@ func TestController_WritesStatusOfShortJobOnce(t *testing.T) {
 	clock := func() time.Time { return now }
 	c := &Controller{
 		Client: api, Live: api, Now: clock, Tick: DefaultTick, Recorder: events.NewFakeRecorder(1),
-		expect: kit.NewExpectations(clock, logr.Discard()), memory: kit.NewObjectMemory(func() memory { return newMemory(clock()) }),
+		expect: kit.NewExpectations(clock, logr.Discard()), revisionWrites: kit.NewExpectations(clock, logr.Discard()), memory: kit.NewObjectMemory(func() memory { return newMemory(clock()) }),
 	}
 	reconcileJob := func() reconcile.Result {
 		t.Helper()

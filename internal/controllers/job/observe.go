@@ -3,8 +3,10 @@ package job
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +14,7 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/revision"
 )
 
 // observe reads the input of Plan. It returns nil if the job was deleted or the cache is
@@ -20,7 +23,9 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 	var j v1alpha1.Job
 	err := c.Get(ctx, k, &j)
 	if apierrors.IsNotFound(err) {
-		c.expect.ForgetOwner(c.memory.ForgetObject(k))
+		uid := c.memory.ForgetObject(k)
+		c.expect.ForgetOwner(uid)
+		c.revisionWrites.ForgetOwner(uid)
 		return nil, nil
 	}
 	if err != nil || c.expect.IsStale(j.UID, j.ResourceVersion) {
@@ -37,11 +42,41 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		c.expect.ObserveCreate(j.UID, g.Name)
 	}
 	w.Creating = c.expect.PendingCreates(j.UID)
+	if err := c.observeRevisions(ctx, w); err != nil {
+		return nil, err
+	}
 	if w.AwaitedByFlow, err = c.isAwaitedByFlow(ctx, &j); err != nil {
 		return nil, err
 	}
-	c.updateMemory(&j, func(m *memory) { w.TakenNames, w.LastStatus = m.copyTakenNames(), m.lastStatus })
+	c.updateMemory(&j, func(m *memory) {
+		w.TakenNames, w.TakenRevisionNames, w.LastStatus = maps.Clone(m.takenNames), maps.Clone(m.takenRevisionNames), m.lastStatus
+	})
 	return w, nil
+}
+
+// observeRevisions reads the revisions of a job, and the Rollouts that change it.
+func (c *Controller) observeRevisions(ctx context.Context, w *Input) error {
+	j := w.Job
+	if !revision.KeepsRevisions(j.Spec.Type) {
+		return nil
+	}
+	var stored appsv1.ControllerRevisionList
+	if err := c.List(ctx, &stored, client.InNamespace(j.Namespace), client.MatchingFields{indexOwner: string(j.UID)}); err != nil {
+		return fmt.Errorf("list revisions: %w", err)
+	}
+	for i := range stored.Items {
+		r := &stored.Items[i]
+		w.Revisions = append(w.Revisions, r)
+		c.revisionWrites.ObserveCreate(j.UID, r.Name)
+		w.AwaitsRevisions = c.revisionWrites.IsStale(r.UID, r.ResourceVersion) || w.AwaitsRevisions
+	}
+	w.AwaitsRevisions = w.AwaitsRevisions || len(c.revisionWrites.PendingCreates(j.UID)) > 0
+	var rollouts v1alpha1.RolloutList
+	if err := c.List(ctx, &rollouts, client.InNamespace(j.Namespace), client.MatchingFields{indexTarget: j.Name}); err != nil {
+		return fmt.Errorf("list rollouts: %w", err)
+	}
+	w.Rollouts = rollouts.Items
+	return nil
 }
 
 // isAwaitedByFlow reports whether the job is a step of a flow that has not recorded its
@@ -66,10 +101,11 @@ func (c *Controller) updateMemory(j *v1alpha1.Job, f func(*memory)) {
 
 func newMemory(now time.Time) memory { return memory{lastStatus: now, takenNames: map[string]bool{}} }
 
-func (m *memory) copyTakenNames() map[string]bool {
-	out := make(map[string]bool, len(m.takenNames))
-	for name := range m.takenNames {
-		out[name] = true
+// addName adds a name to a set, which may be nil.
+func addName(to map[string]bool, name string) map[string]bool {
+	if to == nil {
+		to = map[string]bool{}
 	}
-	return out
+	to[name] = true
+	return to
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,6 +36,14 @@ type Input struct {
 	LastStatus time.Time
 	// Archives is true if ended jobs stay until they are archived.
 	Archives bool
+	// Revisions are the stored revisions of the job, in any order. A batch job has none.
+	Revisions []*appsv1.ControllerRevision
+	// AwaitsRevisions is true while the cache does not show the controller's last write of a revision.
+	AwaitsRevisions bool
+	// TakenRevisionNames are names of revisions of other owners.
+	TakenRevisionNames map[string]bool
+	// Rollouts are those of the job.
+	Rollouts []v1alpha1.Rollout
 	// AwaitedByFlow is true if the flow of the job has not recorded its end yet.
 	AwaitedByFlow bool
 }
@@ -44,6 +53,8 @@ type Actions struct {
 	Create []*v1alpha1.TaskGroup
 	// Update are existing groups with the current definition of the job.
 	Update []*v1alpha1.TaskGroup
+	// Revisions are the changes of the job's revisions.
+	Revisions RevisionActions
 	// Status is the status to write, or nil if it is unchanged.
 	Status *v1alpha1.JobStatus
 	// Delete is true if the job's ttlSecondsAfterFinished is over.
@@ -65,6 +76,7 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 	if w.Job.DeletionTimestamp != nil {
 		return p.out
 	}
+	p.planRevisions()
 	if hasEnded(w.Job) && p.requestedChange(w.Job.Status.DeepCopy(), p.countTasks()).To == "" {
 		if !taskcounts.AwaitsTasks(w.Job) {
 			p.planExpiry()
@@ -78,6 +90,7 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 		// There is no event if a group was deleted while the watch was down.
 		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
+	p.out.Revisions = p.revisions.actions
 	if p.jobState().StartsTasks() || p.jobState().PausesTasks() {
 		p.planCreates()
 		p.planUpdates()
@@ -107,6 +120,8 @@ type plan struct {
 	now  time.Time
 	tick time.Duration
 	out  Actions
+
+	revisions revisionPlan
 }
 
 func (p *plan) requeueAt(at time.Time) {
@@ -115,13 +130,16 @@ func (p *plan) requeueAt(at time.Time) {
 
 func (p *plan) jobState() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
 
-// planCreates adds the missing groups.
+// planCreates adds the missing groups. If the current revision is about to be known, they wait for it.
 func (p *plan) planCreates() {
+	if p.usesRollouts() && p.revisions.content == nil && p.AwaitsRevisions {
+		return
+	}
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		name := groupName(p.Job, def.Name, p.TakenNames)
 		if p.Groups[def.Name] == nil && !p.Creating[name] {
-			p.out.Create = append(p.out.Create, newGroup(p.Job, def, name))
+			p.out.Create = append(p.out.Create, newGroup(p.Job, def.Name, p.wantedTemplate(def, nil), name))
 			p.out.Reasons = append(p.out.Reasons, "create task group "+name)
 		}
 	}
@@ -132,23 +150,19 @@ func (p *plan) planUpdates() {
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		g := p.Groups[def.Name]
-		if g == nil || isUpToDate(g, def) {
+		if g == nil || p.isUpToDate(g, def) {
 			continue
 		}
 		next := g.DeepCopy()
-		next.Spec.TaskGroupTemplate = *def.TaskGroupTemplate.DeepCopy()
-		next.Spec.Array = g.Spec.Array
+		next.Spec.TaskGroupTemplate = *p.wantedTemplate(def, g).DeepCopy()
 		p.out.Update = append(p.out.Update, next)
 		p.out.Reasons = append(p.out.Reasons, "update task group "+g.Name)
 	}
 }
 
-// isUpToDate reports whether a group has the definition of its job. Its array stays what it was: Tasks of
-// other indexes may exist. Admission refuses such a change.
-func isUpToDate(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
-	want := def.TaskGroupTemplate
-	want.Array = g.Spec.Array
-	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, &want)
+// isUpToDate reports whether a group has the definition that its job gives it.
+func (p *plan) isUpToDate(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
+	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, p.wantedTemplate(def, g))
 }
 
 // hasChangingGroup reports whether a group has not observed its current definition yet.
@@ -157,7 +171,7 @@ func (p *plan) hasChangingGroup() bool {
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		g := p.Groups[def.Name]
-		if g != nil && (!isUpToDate(g, def) || g.Status.State != "" && g.Status.ObservedGeneration != g.Generation) {
+		if g != nil && (!p.isUpToDate(g, def) || g.Status.State != "" && g.Status.ObservedGeneration != g.Generation) {
 			return true
 		}
 	}
@@ -185,7 +199,7 @@ func (p *plan) countTasks() lifecycle.Counts {
 			taskcounts.AddTo(&c, g.Status.TaskCounts)
 			continue
 		}
-		n := p.groupTaskCount(&def.TaskGroupTemplate)
+		n := p.groupTaskCount(p.wantedTemplate(def, nil))
 		c.Total += n
 		if p.jobState().CancelsTasks() {
 			c.AddTasks(lifecycle.TaskCanceled, n)
@@ -226,7 +240,7 @@ func (p *plan) planStatus() {
 	counts := p.countTasks()
 	s := p.Job.Status.DeepCopy()
 	s.TaskCounts = taskcounts.ToStatus(counts)
-	s.ObservedGeneration = p.Job.Generation
+	p.setRevisions(s)
 	s.Blocklist = p.collectBlocklist()
 	urgent := p.advanceState(s, counts)
 	at := metav1.NewMicroTime(p.now)

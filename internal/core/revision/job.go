@@ -75,3 +75,13 @@ func HashData(data []byte) string {
 	h.Write(data)
 	return rand.SafeEncodeString(strconv.FormatUint(h.Sum64(), 10))
 }
+
+// KeepsRevisions reports whether a Job of this type has revisions. The tasks of a batch Job are not changed
+// in waves.
+func KeepsRevisions(jobType string) bool {
+	switch jobType {
+	case v1alpha1.JobTypeService, v1alpha1.JobTypeSystem, v1alpha1.TaskTypeSysbatch:
+		return true
+	}
+	return false
+}
