@@ -1,0 +1,85 @@
+package revision
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/extreme"
+)
+
+// A group that gets its content back from a revision must equal the one that was stored: otherwise it would
+// be updated again and again.
+func TestJobContent_RestoresEachField(t *testing.T) {
+	newSpec := func() *v1alpha1.JobSpec {
+		return &v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{Name: "g", TaskGroupTemplate: *template()}}}
+	}
+	for _, c := range extreme.Cases(newSpec, func(s *v1alpha1.JobSpec) any { return s }) {
+		spec := newSpec()
+		c.Set(spec)
+		data, err := ContentOf(spec).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := Decode(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: data}})
+		if err != nil {
+			t.Fatalf("%s: %v", c.Path, err)
+		}
+		want := &spec.TaskGroups[0]
+		got := *want.DeepCopy()
+		got.InitTasks, got.Tasks, got.Constraints, got.RestartPolicy, got.EphemeralDisk = nil, nil, nil, nil, nil
+		content.FindGroup(want.Name).ApplyTo(&got.TaskGroupTemplate)
+		if !equality.Semantic.DeepEqual(*want, got) {
+			t.Errorf("%s is not restored", c.Path)
+		}
+	}
+}
+
+func TestJobContent_IsWhatTasksTakeFromTheirGroup(t *testing.T) {
+	two := int32(2)
+	encode := func(change func(*v1alpha1.TaskGroupTemplate)) string {
+		data, err := ContentOf(&v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{Name: "g", TaskGroupTemplate: *template(change)}}}).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return HashData(data)
+	}
+	was := encode(func(*v1alpha1.TaskGroupTemplate) {})
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.TaskGroupTemplate)
+		want   bool
+	}{
+		"a task":            {func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].User = "u" }, true},
+		"the init tasks":    {func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks = []v1alpha1.TaskDefinition{{Name: "i"}} }, true},
+		"the constraints":   {func(g *v1alpha1.TaskGroupTemplate) { g.Constraints = []v1alpha1.Constraint{{Operand: "="}} }, true},
+		"the restartPolicy": {func(g *v1alpha1.TaskGroupTemplate) { g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 1} }, true},
+		"the disk":          {func(g *v1alpha1.TaskGroupTemplate) { g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 1} }, true},
+		"the count":         {func(g *v1alpha1.TaskGroupTemplate) { g.Count = &two }, false},
+		"the meta":          {func(g *v1alpha1.TaskGroupTemplate) { g.Meta = map[string]string{"k": "v"} }, false},
+		"the placement":     {func(g *v1alpha1.TaskGroupTemplate) { g.Placement = &v1alpha1.Placement{Strategy: "pack"} }, false},
+	} {
+		if changes := encode(c.change) != was; changes != c.want {
+			t.Errorf("%s changes the content: %v, want %v", name, changes, c.want)
+		}
+	}
+}
+
+func TestDecode_NamesTheRevision(t *testing.T) {
+	r := &appsv1.ControllerRevision{}
+	r.Name = "j-x"
+	r.Data.Raw = []byte("[")
+	if _, err := Decode(r); err == nil || err.Error() != "revision j-x: unexpected end of JSON input" {
+		t.Error(err)
+	}
+}
+
+func TestKeepsRevisions_AllTypesButBatch(t *testing.T) {
+	for kind, want := range map[string]bool{"": false, "batch": false, "service": true, "system": true, "sysbatch": true, "other": false} {
+		if KeepsRevisions(kind) != want {
+			t.Errorf("type %q: %v", kind, !want)
+		}
+	}
+}
