@@ -89,7 +89,6 @@ func makesARevision(s *space) {
 	s.must(s.updateJobSpec("j", replicas(3)))
 	testkit.Eventually(s, waitTimeout, "the count follows", func() bool { return *s.group("j-g").Spec.Count == 3 })
 	s.requireGroup("j-g", "", 2)
-	s.must(s.updateJobSpec("j", withWord(0, "")))
 	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].Tasks[0].Env = nil }))
 	s.awaitRevisions("j", 3, 3, "2=new", "3=")
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
