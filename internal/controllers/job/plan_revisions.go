@@ -163,14 +163,10 @@ func (p *plan) recoverCurrent() {
 	if p.AwaitsRevisions || len(p.Creating) > 0 || r.find(r.current) != nil {
 		return
 	}
-	numbers := []int64{r.update}
 	for _, stored := range r.all {
-		numbers = append(numbers, stored.Revision)
-	}
-	for _, number := range numbers {
-		if c := r.decode(number); c != nil && p.groupsHave(c) {
-			r.current = number
-			p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("revision %d is current: the task groups have it", number))
+		if c := r.decode(stored.Revision); c != nil && p.groupsHave(c) {
+			r.current = stored.Revision
+			p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("revision %d is current: the task groups have it", r.current))
 			return
 		}
 	}

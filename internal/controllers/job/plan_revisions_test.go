@@ -157,12 +157,15 @@ func TestPlan_RevisionStories(t *testing.T) {
 			{"an edit", inTurn(func(s *revisionStory) { s.settle() }, edits("v2")), "current 1, update 2; revisions 1=v1 2=v2; groups v1 v1"},
 			{"it progresses", setsRollout("r1", v1alpha1.RolloutProgressing, 1, 2), "current 1, update 2; revisions 1=v1 2=v2; groups v1 v1"},
 			{"revisions of a live Rollout keep their numbers", edits("v1"), "current 1, update 1; revisions 1=v1 2=v2; groups v1 v1"},
+			{"also afterwards", setsRollout("r1", v1alpha1.RolloutSuperseded, 1, 2), "current 1, update 1; revisions 1=v1 2=v2; groups v1 v1"},
+			{"it progresses again", setsRollout("r1", v1alpha1.RolloutProgressing, 1, 2), "current 1, update 1; revisions 1=v1 2=v2; groups v1 v1"},
 			{"also its target", inTurn(edits("v3"), func(s *revisionStory) { s.settle() }, edits("v2")), "current 1, update 2; revisions 1=v1 2=v2 3=v3; groups v1 v1"},
 			{"it is complete", setsRollout("r1", v1alpha1.RolloutComplete, 1, 2), "current 2, update 2; revisions 1=v1 2=v2 3=v3; groups v2 v2"},
 			{"the way back is a new revision", edits("v1"), "current 2, update 4; revisions 2=v2 3=v3 4=v1; groups v2 v2"},
 			{"a newer Rollout decides", setsRollout("r2", v1alpha1.RolloutAborted, 2, 4), "current 2, update 4; revisions 2=v2 3=v3 4=v1; groups v2 v2"},
 			{"also one to an older revision", setsRollout("r3", v1alpha1.RolloutComplete, 2, 3), "current 3, update 4; revisions 2=v2 3=v3 4=v1; groups v3 v3"},
 			{"one that starts before the status names the last one", setsRollout("r4", v1alpha1.RolloutComplete, 2, 4), "current 4, update 4; revisions 2=v2 3=v3 4=v1; groups v1 v1"},
+			{"one back to an older revision", setsRollout("r5", v1alpha1.RolloutComplete, 4, 2), "current 2, update 4; revisions 2=v2 3=v3 4=v1; groups v2 v2"},
 		}},
 		{"a change of the strategy", immediate, []storyStep{
 			{"to Rollout changes nothing", inTurn(func(s *revisionStory) { s.settle() }, setsStrategy(rollout)), "current 1, update 1; revisions 1=v1; groups v1 v1"},
@@ -184,6 +187,7 @@ func TestPlan_RevisionStories(t *testing.T) {
 			{"without it the groups keep what they have", inTurn(edits("v2"), func(s *revisionStory) { s.settle() }, deletesRevision(2)), "current 2, update 3; revisions 3=v2; groups v1 v1"},
 			{"other fields of the groups still follow", func(s *revisionStory) { s.in.Job.Spec.Meta = map[string]string{"k": "v"}; grown(&s.in) }, "current 2, update 3; revisions 3=v2; groups v1 v1"},
 			{"the next edit counts on", edits("v3"), "current 2, update 4; revisions 3=v2 4=v3; groups v1 v1"},
+			{"a complete Rollout to a deleted one changes nothing", setsRollout("r0", v1alpha1.RolloutComplete, 2, 9), "current 2, update 4; revisions 3=v2 4=v3; groups v1 v1"},
 			{"a Rollout goes on from there", setsRollout("r1", v1alpha1.RolloutComplete, 2, 3), "current 3, update 4; revisions 3=v2 4=v3; groups v2 v2"},
 		}},
 		{"a job of a manager without revisions", immediate, []storyStep{
@@ -232,6 +236,10 @@ func TestPlan_GroupThatCurrentRevisionLacks(t *testing.T) {
 	if a, c := s.in.Groups["a"].Spec.Tasks[0].Env["V"], s.in.Groups["c"].Spec.Tasks[0].Env["V"]; a != "v1" || c != "v2" {
 		t.Errorf("a has %s, c has %s", a, c)
 	}
+	deletesRevision(1)(s)
+	if got := s.settle(); got != "current 1, update 2; revisions 2=v2; groups v1 v1 v2" {
+		t.Errorf("without the current revision: %s", got)
+	}
 }
 
 func TestPlan_BatchJobHasNoRevisions(t *testing.T) {
@@ -269,6 +277,43 @@ func TestPlan_WaitsForStoredRevision(t *testing.T) {
 	s.in.Revisions = nil
 	if got := Plan(noon, 0, s.in); len(got.Create) != 0 || got.RequeueAt.IsZero() {
 		t.Errorf("creates %+v before the current revision is known, again at %s", got.Create, got.RequeueAt)
+	}
+	clear(s.in.Groups)
+	s.in.Revisions = []*appsv1.ControllerRevision{newRevision(s.in.Job, encodeSpec(t, &s.in.Job.Spec), 2, nil)}
+	if got := Plan(noon, 0, s.in); len(got.Create) != 0 {
+		t.Errorf("creates %+v with another revision", got.Create)
+	}
+}
+
+func encodeSpec(t *testing.T, spec *v1alpha1.JobSpec) []byte {
+	t.Helper()
+	data, err := revision.ContentOf(spec).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Groups that the cache does not show may have another content than the one that was found.
+func TestPlan_CurrentRevisionIsNotGuessedWhileGroupsAreCreated(t *testing.T) {
+	s := newRevisionStory(t, v1alpha1.UpdateRollout)
+	s.in.Revisions = []*appsv1.ControllerRevision{Plan(noon, 0, s.in).Revisions.Create}
+	s.in.Creating = map[string]bool{"j-a": true, "j-b": true}
+	s.edit("v2")
+	if got := Plan(noon, 0, s.in); got.Revisions.Create == nil || got.Status.CurrentRevision != 0 || got.Status.UpdateRevision != 2 {
+		t.Errorf("status %+v, revisions %+v", got.Status, got.Revisions)
+	}
+}
+
+func TestPlan_CurrentRevisionFollowsItsNumber(t *testing.T) {
+	s := newRevisionStory(t, v1alpha1.UpdateRollout)
+	s.settle()
+	s.edit("v2")
+	s.settle()
+	s.in.Groups["a"].Spec.Tasks[0].Env["V"] = "changed by hand" // so it is not found by what groups have
+	s.edit("v1")
+	if got := s.settle(); got != "current 3, update 3; revisions 2=v2 3=v1; groups v1 v1" {
+		t.Error(got)
 	}
 }
 
@@ -310,5 +355,10 @@ func TestPlan_EndedJobStoresNoRevision(t *testing.T) {
 	s.in.Job.Status = v1alpha1.JobStatus{State: "canceled", Status: "canceled"}
 	if got := s.settle(); got != "current 0, update 0; revisions ; groups " {
 		t.Error(got)
+	}
+	groups(v1alpha1.TaskCounts{CanceledTasks: 5})(&s.in)
+	s.in.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, CanceledTasks: 10, UnconfirmedStops: 2}
+	if got := Plan(noon, 0, s.in); got.Status == nil || got.Status.UpdateRevision != 0 || got.Revisions.Create != nil {
+		t.Errorf("with new counts: status %+v, revisions %+v", got.Status, got.Revisions)
 	}
 }
