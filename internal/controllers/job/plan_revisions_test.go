@@ -305,6 +305,18 @@ func TestPlan_CurrentRevisionIsNotGuessedWhileGroupsAreCreated(t *testing.T) {
 	}
 }
 
+func TestPlan_GroupOutsideOfARevisionDoesNotHaveIt(t *testing.T) {
+	p := &plan{Input: newInput("running", groups(v1alpha1.TaskCounts{}))}
+	c := revision.ContentOf(&p.Job.Spec)
+	if !p.groupsHave(&c) {
+		t.Error("groups do not have the revision that they were made of")
+	}
+	c.TaskGroups = c.TaskGroups[:1]
+	if p.groupsHave(&c) {
+		t.Error("group b is not in the revision")
+	}
+}
+
 func TestPlan_CurrentRevisionFollowsItsNumber(t *testing.T) {
 	s := newRevisionStory(t, v1alpha1.UpdateRollout)
 	s.settle()
