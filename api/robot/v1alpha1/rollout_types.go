@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -54,11 +55,15 @@ const (
 	OnAbortRevert = "revert"
 )
 
+// ApprovalManual is the value of approval of a wave that waits for a user.
+const ApprovalManual = "manual"
+
 // RolloutSpec defines what a Rollout changes. A unit below is a robot if the Job is of type system or
 // sysbatch, and a replica if it is of type service.
 //
 // +kubebuilder:validation:XValidation:rule="self.target == oldSelf.target",message="target: a Rollout changes one target to one revision; create another Rollout"
 // +kubebuilder:validation:XValidation:rule="has(self.waves[self.waves.size() - 1].percent) && self.waves[self.waves.size() - 1].percent == 100",message="waves: the last wave must have percent: 100, so that every robot is covered; give it approval: manual to decide later"
+// +kubebuilder:validation:XValidation:rule="self.waves.map(w, w.name) == oldSelf.waves.map(w, w.name) && self.waves.map(w, has(w.percent) ? w.percent : 0) == oldSelf.waves.map(w, has(w.percent) ? w.percent : 0) && self.waves.map(w, has(w.count) ? w.count : 0) == oldSelf.waves.map(w, has(w.count) ? w.count : 0) && self.waves.map(w, has(w.approval)) == oldSelf.waves.map(w, has(w.approval)) && self.waves.map(w, has(w.robotSelector)) == oldSelf.waves.map(w, has(w.robotSelector)) && self.waves.all(w, !has(w.robotSelector) || oldSelf.waves.exists(o, o.name == w.name && has(o.robotSelector) && o.robotSelector == w.robotSelector))",message="waves: names, order, robotSelector, percent, count and approval cannot change; create another Rollout"
 // +kubebuilder:validation:XValidation:rule="!has(self.approvedWaves) || self.approvedWaves.all(w, self.waves.exists(x, x.name == w))",message="approvedWaves: must be names of waves"
 type RolloutSpec struct {
 	// Target is what is changed.
@@ -238,6 +243,10 @@ type RolloutStatus struct {
 	// Revision that the target is changed to. Zero until it is known.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
+	// TargetUID is the UID of the target when the Rollout started. The revisions of another object of the
+	// same name are not those of this Rollout.
+	// +optional
+	TargetUID types.UID `json:"targetUID,omitempty"`
 	// FromRevision is the revision of the target when the Rollout started.
 	// +optional
 	FromRevision int64 `json:"fromRevision,omitempty"`
@@ -298,13 +307,17 @@ type RolloutWaveStatus struct {
 	// AdmittedBound is the end of the positions of the units that are changed now. It grows up to bound as
 	// fast as the rate allows.
 	AdmittedBound int64 `json:"admittedBound"`
+	// AdmittedAt is the time up to which the rate is used up by admittedBound.
+	// +optional
+	AdmittedAt *metav1.MicroTime `json:"admittedAt,omitempty"`
 	// StartedAt is when the wave started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// FinishedAt is when all of its units had finished, or were left to follow.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
-	// WaitingSince is since when the wave waits only for units whose robots are out of contact.
+	// WaitingSince is since when the wave waits only for units whose robots are out of contact, or often
+	// lose it.
 	// +optional
 	WaitingSince *metav1.MicroTime `json:"waitingSince,omitempty"`
 	// Retries is how often the failed units of the wave were tried again.
@@ -324,10 +337,11 @@ type RolloutCounts struct {
 	// Waiting units have the old revision and are not changed yet.
 	// +optional
 	Waiting int32 `json:"waiting,omitempty"`
-	// OutOfContact units have the old revision, and their robots are out of contact.
+	// OutOfContact units are neither updated nor failed, and their robots are out of contact, or take no
+	// new tasks.
 	// +optional
 	OutOfContact int32 `json:"outOfContact,omitempty"`
-	// Updating units have the new revision, or are about to get it, and are not healthy yet.
+	// Updating units have the new revision, or are being stopped to get it, and are not healthy yet.
 	// +optional
 	Updating int32 `json:"updating,omitempty"`
 	// Updated units are healthy with the new revision.

@@ -59,6 +59,11 @@ const (
 	LabelArrayIndex = "robot.k8s4r.io/arrayindex"
 )
 
+// AnnotationRevisedAt is the annotation of a Task of a Job with update.strategy Rollout that has the time
+// (RFC 3339) at which the Task got its revision. Without it, the Task has it since its creation. Written by
+// the manager.
+const AnnotationRevisedAt = "robot.k8s4r.io/revised-at"
+
 // IsKeptRunning reports whether tasks of this type run again whenever they end. A Job of such a
 // type does not end by itself.
 func IsKeptRunning(jobType string) bool {
