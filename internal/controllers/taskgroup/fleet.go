@@ -12,7 +12,6 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
-	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
@@ -83,18 +82,14 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 // matchRobots returns the robots that should have a replica, including robots that are
 // shared with the group's namespace and robots that are offline.
 func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
-	var tasks []placement.Task
-	for _, def := range g.Spec.TaskDefinitions() {
-		tasks = append(tasks, apiconv.TaskFrom(g.Namespace, "", def, nil, nil))
-	}
-	matches := placement.NewMatcher(apiconv.RulesFrom(j, g.Spec.Constraints), tasks)
+	matches := apiconv.NewSystemMatcher(g.Namespace, j, &g.Spec.TaskGroupTemplate)
 	fits := map[string]RobotMatch{}
 	for i := range robots {
 		if !robots[i].ServesNamespace(g.Namespace) {
 			continue
 		}
 		r := apiconv.RobotFrom(&robots[i])
-		if robots[i].DeletionTimestamp == nil && r.Phase != lifecycle.RobotPending && matches(&r) {
+		if matches(&robots[i], &r) {
 			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
 		}
 	}
@@ -124,7 +119,7 @@ func (c *Controller) robotHandler() handler.EventHandler {
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-			if !isSameRobot(before, after) {
+			if !apiconv.IsSameRobot(before, after) {
 				users := slices.Concat(before.UserNamespaces(), after.UserNamespaces())
 				slices.Sort(users)
 				changed(ctx, slices.Compact(users), q)
@@ -145,10 +140,4 @@ func (c *Controller) enqueueGroups(ctx context.Context, namespace, jobType strin
 			q.Add(r)
 		}
 	}
-}
-
-// isSameRobot reports whether the change of a robot is irrelevant to system and sysbatch jobs.
-func isSameRobot(before, after *v1alpha1.Robot) bool {
-	return apiconv.RobotFrom(before).Equal(apiconv.RobotFrom(after).Offer) && slices.Equal(before.UserNamespaces(), after.UserNamespaces()) &&
-		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
 }

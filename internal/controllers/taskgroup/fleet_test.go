@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 func robotWith(changes ...func(*v1alpha1.Robot)) v1alpha1.Robot {
@@ -85,8 +86,8 @@ func TestRobotHandler_IgnoresHeartbeats(t *testing.T) {
 		{"its end", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, false},
 	} {
 		after := robotWith(c.change)
-		if got := isSameRobot(&before, &after); got != c.want {
-			t.Errorf("%s: isSameRobot is %v", c.name, got)
+		if got := apiconv.IsSameRobot(&before, &after); got != c.want {
+			t.Errorf("%s: IsSameRobot is %v", c.name, got)
 		}
 	}
 }

@@ -143,3 +143,8 @@ func BoundFor(positions []int64, n int) int64 {
 	sorted := slices.Sorted(slices.Values(positions))
 	return sorted[n]
 }
+
+// ShareOf returns how many units a percentage of all is, rounded up.
+func ShareOf(units int, percent int32) int {
+	return int((int64(units)*int64(percent) + 99) / 100)
+}
