@@ -1,0 +1,111 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+)
+
+// Name of the controller.
+const Name = "rollout"
+
+// The fields by which the cache finds objects of a Job.
+const (
+	indexTarget = "spec.target.name"
+	indexTasks  = "spec.jobName of jobs with revisions"
+)
+
+// Controller writes the status of Rollouts.
+type Controller struct {
+	client.Client
+	// Live reads from the API server, past the cache.
+	Live     client.Reader
+	Now      func() time.Time
+	Recorder events.EventRecorder
+	// Tick is the least time between two status writes that only show counts. 0 means DefaultTick.
+	Tick time.Duration
+	// Concurrency is the number of Rollouts that are reconciled at the same time.
+	Concurrency int
+
+	expect *kit.Expectations
+	memory *kit.ObjectMemory[memory]
+	robots *robotChanges
+}
+
+// memory is state of a Rollout that is not stored in objects.
+type memory struct {
+	lastStatus time.Time
+	revisions  revisionCache
+	fleet      fleetCache
+	sightings  sightings
+}
+
+// Add starts the controller with the manager.
+func (c *Controller) Add(mgr ctrl.Manager) error {
+	if c.Tick == 0 {
+		c.Tick = DefaultTick
+	}
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.memory = kit.NewObjectMemory(func() memory { return memory{sightings: newSightings(c.Now())} })
+	c.robots = newRobotChanges()
+	if err := addIndexes(mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Rollout{}).
+		Watches(&v1alpha1.Rollout{}, c.siblingHandler()).
+		Watches(&v1alpha1.Job{}, c.jobHandler()).
+		Watches(&v1alpha1.Task{}, c.taskHandler()).
+		Watches(&v1alpha1.Robot{}, c.robotHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
+		Complete(c)
+}
+
+func addIndexes(fields client.FieldIndexer) error {
+	return errors.Join(
+		fields.IndexField(context.Background(), &v1alpha1.Rollout{}, indexTarget, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.Rollout).Spec.Target.Name}
+		}),
+		fields.IndexField(context.Background(), &v1alpha1.Task{}, indexTasks, func(o client.Object) []string {
+			if t := o.(*v1alpha1.Task); mayHaveRevision(t) {
+				return []string{t.Spec.JobName}
+			}
+			return nil
+		}),
+	)
+}
+
+// mayHaveRevision reports whether a Task may belong to a Job with revisions. Those of batch jobs are many, and
+// none of them does; an init task of a service has their type.
+func mayHaveRevision(t *v1alpha1.Task) bool {
+	isBatch := t.Spec.Type == "" || t.Spec.Type == v1alpha1.JobTypeBatch
+	return t.Spec.JobName != "" && (!isBatch || t.Spec.Stage > 0)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Reconcile reconciles one Rollout.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	w, err := c.observe(ctx, req.NamespacedName)
+	if err != nil || w == nil {
+		return reconcile.Result{}, err
+	}
+	now := c.Now()
+	actions := Plan(now, c.Tick, *w)
+	c.memory.Update(req.NamespacedName, w.Rollout.UID, func(m *memory) { m.sightings.recordStates(now, w.Units, actions.States) })
+	if err := c.apply(ctx, w.Rollout, actions); err != nil {
+		return reconcile.Result{}, err
+	}
+	return kit.RequeueAt(actions.RequeueAt, now), nil
+}

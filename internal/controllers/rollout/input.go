@@ -1,0 +1,82 @@
+package rollout
+
+import (
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
+)
+
+// Input is what Plan decides by.
+type Input struct {
+	Rollout *v1alpha1.Rollout
+	// Job is nil if it does not exist.
+	Job *v1alpha1.Job
+	// Newer is the name of the Rollout that supersedes this one. If empty, there is none.
+	Newer string
+	// Revisions are the numbers of the Job's revisions, ascending. They are read until the Rollout has started.
+	Revisions []int64
+	// Target and Current are the revisions of the Rollout and of the Job. Nil if they do not exist.
+	Target, Current Hashes
+	// Units are sorted by name.
+	Units []Unit
+	// ObservedSince is since when this manager observes the Rollout.
+	ObservedSince time.Time
+	// LastStatus is when the status was last written.
+	LastStatus time.Time
+}
+
+// Hashes are the values of the label v1alpha1.LabelRevision of a revision's Tasks, by group and by task.
+type Hashes map[string]map[string]string
+
+// Unit is a robot or a replica.
+type Unit struct {
+	rollout.Unit
+	// Groups are the groups of which the unit should have Tasks.
+	Groups []string
+	// InContact reports whether the unit can be changed now: its robot is online and, for robots as units,
+	// takes new tasks. A replica without a robot can.
+	InContact bool
+	// ContactSince is when contact was seen to begin. Zero if it has lasted since the first observation.
+	ContactSince time.Time
+	// QuickLosses is how often in a row contact was lost after less than steadyContact.
+	QuickLosses int
+	// ChangingSince is when the unit was seen to become StateUpdating. Zero if it was that from the start, or
+	// is not.
+	ChangingSince time.Time
+	// Last is the state in the plan before, if HasLast.
+	Last    State
+	HasLast bool
+	Tasks   []Task
+}
+
+// Task is a Task of a unit.
+type Task struct {
+	Name, Group, Task string
+	Revision          string
+	State             lifecycle.TaskState
+	Reason, Message   string
+	// IsStopping reports whether it is being evicted.
+	IsStopping bool
+	// EndsItself reports whether it runs to its end. Others are kept running.
+	EndsItself bool
+	// RevisedAt is when the Task got its revision.
+	RevisedAt time.Time
+	// RunsSince is when the current run was first seen. Zero without one.
+	RunsSince time.Time
+	// SeenRunning is when it was last seen to run.
+	SeenRunning time.Time
+}
+
+// State is the progress of a unit.
+type State int
+
+// The states of units.
+const (
+	StateWaiting State = iota
+	StateOutOfContact
+	StateUpdating
+	StateUpdated
+	StateFailed
+)

@@ -1,0 +1,247 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
+
+// DefaultTick is the default of Controller.Tick.
+const DefaultTick = 500 * time.Millisecond
+
+// followTick is the least time between two status writes after the end of a Rollout, which only count.
+const followTick = 30 * time.Second
+
+// The defaults of the fields of a Rollout.
+const (
+	defaultDeadline   = 10 * time.Minute
+	defaultMaxWaiting = 10 * time.Minute
+	minHealthyTime    = 10 * time.Second
+)
+
+// settleTime is how long a manager that has started observes a unit before it exceeds its deadline: the
+// manager does not know how long ago the unit was healthy.
+const settleTime = time.Minute
+
+// Actions are what the controller writes after one Plan.
+type Actions struct {
+	// Status is nil if it is unchanged, or if the next write of counts is not due.
+	Status *v1alpha1.RolloutStatus
+	Events []Event
+	// RequeueAt is when to plan again. If zero, with the next change.
+	RequeueAt time.Time
+	// States are those of Input.Units, in the same order. Nil if they were not needed.
+	States []State
+}
+
+// Event is an event of a Rollout.
+type Event struct {
+	Reason    string
+	Message   string
+	IsWarning bool
+}
+
+// plan computes Actions.
+type plan struct {
+	Input
+	now  time.Time
+	tick time.Duration
+	out  Actions
+
+	r *v1alpha1.Rollout       // a copy with the new status
+	s *v1alpha1.RolloutStatus // of r
+
+	positions  []int64 // of Units
+	waves      []int   // of Units; -1: no wave that has started
+	states     []State // of Units
+	waveCounts []waveCounts
+	failures   []v1alpha1.RolloutFailure
+}
+
+// Plan computes the next status of a Rollout.
+func Plan(now time.Time, tick time.Duration, w Input) Actions {
+	r := *w.Rollout
+	r.Status = *w.Rollout.Status.DeepCopy()
+	p := &plan{Input: w, now: now.Truncate(time.Microsecond), tick: tick, r: &r, s: &r.Status}
+	p.s.ObservedGeneration = r.Generation
+	p.decide()
+	p.setConditions()
+	p.finishStatus()
+	p.out.States = p.states
+	return p.out
+}
+
+// decide computes the phase and what belongs to it.
+func (p *plan) decide() {
+	switch {
+	case p.s.Phase == v1alpha1.RolloutSuperseded:
+	case p.s.Revision == 0:
+		p.start()
+	case p.Job == nil || p.Job.UID != p.s.TargetUID:
+		p.end(v1alpha1.RolloutSuperseded, fmt.Sprintf("Job %s was deleted; its revisions no longer exist", p.r.Spec.Target.Name))
+	case p.Newer != "":
+		if isLive(p.s.Phase) {
+			p.end(v1alpha1.RolloutSuperseded, fmt.Sprintf("Rollout %s is newer", p.Newer))
+		}
+	case p.s.Phase == v1alpha1.RolloutReverted:
+		p.s.Message = p.describeEnd("all units in contact have revision " + fmt.Sprint(p.Job.Status.CurrentRevision))
+	case p.Target == nil || p.Current == nil:
+		p.s.Message = p.describeMissingRevision()
+	default:
+		p.countUnits()
+		p.followPhase()
+		p.writeCounts()
+	}
+}
+
+// isLive reports whether a Rollout in this phase changes units, or will.
+func isLive(phase string) bool {
+	switch phase {
+	case v1alpha1.RolloutAborted, v1alpha1.RolloutReverted, v1alpha1.RolloutComplete, v1alpha1.RolloutSuperseded:
+		return false
+	}
+	return true
+}
+
+// followPhase computes the next phase of a Rollout that has started.
+func (p *plan) followPhase() {
+	desired := p.r.Spec.DesiredState
+	switch p.s.Phase {
+	case v1alpha1.RolloutReverting:
+		p.revert()
+	case v1alpha1.RolloutAborted:
+		if desired == v1alpha1.RolloutDesiredReverted {
+			p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
+			return
+		}
+		p.s.Message = p.describeEnd(p.describeAborted())
+	case v1alpha1.RolloutComplete:
+		p.followComplete(desired)
+	default:
+		p.followLive(desired)
+	}
+}
+
+// followLive computes the next phase of a Rollout that has not ended.
+func (p *plan) followLive(desired string) {
+	switch desired {
+	case v1alpha1.RolloutDesiredAborted:
+		p.abort(ReasonAbortRequested, "desiredState is aborted")
+	case v1alpha1.RolloutDesiredReverted:
+		p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
+	case v1alpha1.RolloutDesiredPaused:
+		p.s.Phase = v1alpha1.RolloutPaused
+		p.s.Message = "desiredState is paused; " + p.describeProgress()
+	default:
+		p.runWaves()
+	}
+}
+
+// followComplete counts the units of a complete Rollout. It can be reverted only until the Job has its
+// revision: then there is nothing left to return to.
+func (p *plan) followComplete(desired string) {
+	switch {
+	case desired == v1alpha1.RolloutDesiredReverted && p.Job.Status.CurrentRevision == p.s.FromRevision && p.s.FromRevision != p.s.Revision:
+		p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
+	case desired == v1alpha1.RolloutDesiredReverted:
+		p.s.Message = fmt.Sprintf("%s; the Job has revision %d now, so desiredState reverted has no effect: create a Rollout to revision %d",
+			p.describeCounts(&p.s.Counts), p.Job.Status.CurrentRevision, p.s.FromRevision)
+	default:
+		p.s.Message = p.describeCounts(&p.s.Counts)
+	}
+}
+
+// beginRevert returns all units to the current revision of the Job.
+func (p *plan) beginRevert(reason, why string) {
+	p.s.Phase = v1alpha1.RolloutReverting
+	p.s.CompletedAt, p.s.CurrentWave = nil, ""
+	p.setFailed(reason, why)
+	p.revert()
+}
+
+// revert ends a Rollout once no unit in contact has another revision than the current one of the Job. Others
+// follow when they are back.
+func (p *plan) revert() {
+	left := 0
+	for i := range p.Units {
+		if p.Units[i].InContact && p.Units[i].hasOther(p.Current) {
+			left++
+		}
+	}
+	if left > 0 {
+		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to revision %d", countOf(left, "unit"), p.Job.Status.CurrentRevision))
+		return
+	}
+	p.end(v1alpha1.RolloutReverted, p.describeEnd(fmt.Sprintf("all units in contact have revision %d", p.Job.Status.CurrentRevision)))
+	p.addEvent(Event{Reason: v1alpha1.RolloutReverted, Message: p.s.Message, IsWarning: true})
+}
+
+// end sets a phase in which the Rollout changes nothing anymore.
+func (p *plan) end(phase, message string) {
+	p.s.Phase, p.s.Message, p.s.CurrentWave = phase, message, ""
+	if p.s.CompletedAt == nil {
+		p.s.CompletedAt = p.microNow()
+	}
+}
+
+func (p *plan) microNow() *metav1.MicroTime { return &metav1.MicroTime{Time: p.now} }
+
+func (p *plan) addEvent(e Event) { p.out.Events = append(p.out.Events, e) }
+
+func (p *plan) requeueAt(at time.Time) { kit.SetEarliest(&p.out.RequeueAt, at) }
+
+// isHeld reports whether the Job starts no tasks, so that no unit can become healthy.
+func (p *plan) isHeld() bool { return !taskcounts.CanStartTasks(p.Job) }
+
+// finishStatus decides whether the status is written now. Counts alone wait for the tick.
+func (p *plan) finishStatus() {
+	if apiequality.Semantic.DeepEqual(p.s, &p.Rollout.Status) {
+		return
+	}
+	tick := p.tick
+	if !isLive(p.s.Phase) {
+		tick = max(tick, followTick)
+	}
+	if due := p.LastStatus.Add(tick); len(p.out.Events) == 0 && !p.hasDecided() && p.now.Before(due) {
+		p.requeueAt(due)
+		return
+	}
+	p.out.Status = p.s
+}
+
+// hasDecided reports whether the status differs in more than counts and texts.
+func (p *plan) hasDecided() bool {
+	was := &p.Rollout.Status
+	if p.s.Phase != was.Phase || p.s.ObservedGeneration != was.ObservedGeneration || p.s.Revision != was.Revision || len(p.s.Waves) != len(was.Waves) {
+		return true
+	}
+	for i := range p.s.Waves {
+		is, was := p.s.Waves[i], was.Waves[i]
+		is.RolloutCounts, was.RolloutCounts = v1alpha1.RolloutCounts{}, v1alpha1.RolloutCounts{}
+		is.AdmittedBound, is.AdmittedAt = was.AdmittedBound, was.AdmittedAt // raised tick by tick
+		if !apiequality.Semantic.DeepEqual(is, was) {
+			return true
+		}
+	}
+	return false
+}
+
+// findWaves computes the wave of each unit. It is called again after a wave has started.
+func (p *plan) findWaves() {
+	if p.positions == nil {
+		p.positions, p.waves, p.states = make([]int64, len(p.Units)), make([]int, len(p.Units)), make([]State, len(p.Units))
+		for i := range p.Units {
+			p.positions[i] = rollout.Position(p.r.UID, p.Units[i].Name)
+		}
+	}
+	for i := range p.Units {
+		p.waves[i] = rollout.FindWave(p.r, p.Units[i].Unit)
+	}
+}

@@ -1,0 +1,281 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+)
+
+// waveCounts counts the units of a wave.
+type waveCounts struct {
+	v1alpha1.RolloutCounts
+	unadmitted int // units that the rate does not allow yet
+	// steady counts the units in contact that have not finished. The wave waits for them.
+	steady int
+	// stragglers counts those out of contact, and those that come and go. The wave waits for them for
+	// maxWaiting.
+	stragglers int
+	// lastFailed is when the last of the failed units got its revision.
+	lastFailed time.Time
+}
+
+// countUnits computes the state of all units. Those of waves that have not started are waiting.
+func (p *plan) countUnits() {
+	p.findWaves()
+	p.waveCounts = make([]waveCounts, len(p.s.Waves)+1)
+	p.failures = nil
+	for i := range p.Units {
+		wave := p.waves[i]
+		p.states[i] = StateWaiting
+		if wave < 0 {
+			p.total().add(StateWaiting)
+			continue
+		}
+		p.states[i] = p.findState(&p.Units[i], wave)
+		p.total().add(p.states[i])
+		p.countInWave(i)
+	}
+}
+
+// total returns the counts of all units.
+func (p *plan) total() *waveCounts { return &p.waveCounts[len(p.waveCounts)-1] }
+
+func (p *plan) countInWave(i int) {
+	u, c, state := &p.Units[i], &p.waveCounts[p.waves[i]], p.states[i]
+	c.add(state)
+	switch {
+	case state == StateUpdated || state == StateFailed:
+		if state == StateFailed {
+			c.lastFailed = later(c.lastFailed, u.revisedAt(p.Target))
+		}
+	case p.positions[i] >= p.s.Waves[p.waves[i]].AdmittedBound:
+		c.unadmitted++
+	case state == StateOutOfContact || p.comesAndGoes(u):
+		c.stragglers++
+	default:
+		c.steady++
+	}
+}
+
+// maxQuickLosses is how often in a row contact may be lost quickly: a restart of the server interrupts the
+// contact with all robots, and must not end a wave.
+const maxQuickLosses = 3
+
+// steadyContact is how long contact must last until earlier losses are forgotten.
+const steadyContact = 10 * time.Minute
+
+// comesAndGoes reports whether the contact with a unit is often lost, and has not lasted since.
+func (p *plan) comesAndGoes(u *Unit) bool {
+	if u.QuickLosses < maxQuickLosses {
+		return false
+	}
+	steadyAt := u.ContactSince.Add(steadyContact)
+	if p.now.Before(steadyAt) {
+		p.requeueAt(steadyAt)
+		return true
+	}
+	return false
+}
+
+func (c *waveCounts) add(s State) {
+	c.Total++
+	switch s {
+	case StateWaiting:
+		c.Waiting++
+	case StateOutOfContact:
+		c.OutOfContact++
+	case StateUpdating:
+		c.Updating++
+	case StateUpdated:
+		c.Updated++
+	case StateFailed:
+		c.Failed++
+	}
+}
+
+// findState returns the state of a unit of a wave that has started.
+func (p *plan) findState(u *Unit, wave int) State {
+	if t := p.findFailed(u, wave); t != nil {
+		p.addFailure(wave, v1alpha1.RolloutFailure{Unit: u.Name, Task: t.Name, Reason: t.Reason, Message: t.Message})
+		return StateFailed
+	}
+	unfinished := p.findUnfinished(u, wave)
+	switch {
+	case unfinished == "":
+		return StateUpdated
+	case !u.InContact:
+		return StateOutOfContact
+	case !u.isChanging(p.Target):
+		return StateWaiting
+	case p.hasExceededDeadline(u, wave):
+		p.addFailure(wave, v1alpha1.RolloutFailure{
+			Unit: u.Name, Reason: ReasonDeadlineExceeded, Message: fmt.Sprintf("not healthy after %s: %s", p.deadline(), unfinished),
+		})
+		return StateFailed
+	}
+	return StateUpdating
+}
+
+// findFailed returns a Task of the new revision that has failed since the last retry, or nil. A Task that
+// failed only because of its init task is named last.
+func (p *plan) findFailed(u *Unit, wave int) *Task {
+	var found *Task
+	for i := range u.Tasks {
+		t := &u.Tasks[i]
+		if t.State != lifecycle.TaskFailed || !p.Target.has(t) || t.RevisedAt.Before(p.retriedAt(wave)) {
+			continue
+		}
+		if found == nil || found.Reason == v1alpha1.ReasonInitTaskFailed {
+			found = t
+		}
+	}
+	return found
+}
+
+func (p *plan) retriedAt(wave int) time.Time {
+	if at := p.s.Waves[wave].RetriedAt; at != nil {
+		return at.Time
+	}
+	return time.Time{}
+}
+
+// findUnfinished returns why a unit is not updated yet. It returns "" if all of its Tasks have the new
+// revision and are healthy.
+func (p *plan) findUnfinished(u *Unit, wave int) string {
+	healthy, why := 0, ""
+	for i := range u.Tasks {
+		t := &u.Tasks[i]
+		switch {
+		case !p.Target.has(t):
+			why = fmt.Sprintf("task %s has another revision", t.Name)
+		case !p.isHealthy(t, p.healthyTime(t.Group, wave)):
+			if why == "" || t.Message != "" {
+				why = describeTask(t)
+			}
+		default:
+			healthy++
+		}
+	}
+	wanted := 0
+	for _, group := range u.Groups {
+		wanted += len(p.Target[group])
+	}
+	if why == "" && (healthy < wanted || wanted == 0) {
+		return fmt.Sprintf("%d of %d tasks exist", healthy, wanted)
+	}
+	return why
+}
+
+func describeTask(t *Task) string {
+	text := fmt.Sprintf("task %s is %s", t.Name, t.State)
+	if t.Message != "" {
+		text += ": " + t.Message
+	}
+	return text
+}
+
+// isHealthy reports whether a Task has completed, or its current run has lasted so long. A run that had,
+// before contact was lost, still counts.
+func (p *plan) isHealthy(t *Task, needs time.Duration) bool {
+	switch {
+	case t.State == lifecycle.TaskCompleted || t.State == lifecycle.TaskCanceled:
+		return true
+	case t.EndsItself || t.RunsSince.IsZero():
+		return false
+	case t.State == lifecycle.TaskUnknown:
+		return t.SeenRunning.Sub(t.RunsSince) >= needs
+	case t.State != lifecycle.TaskRunning:
+		return false
+	}
+	at := t.RunsSince.Add(needs)
+	if p.now.Before(at) {
+		p.requeueAt(at)
+		return false
+	}
+	return true
+}
+
+// healthyTime returns how long the Tasks of a group must run until they are healthy.
+func (p *plan) healthyTime(group string, wave int) time.Duration {
+	needs := minHealthyTime
+	for i := range p.Job.Spec.TaskGroups {
+		if g := &p.Job.Spec.TaskGroups[i]; g.Name == group && g.Update != nil && g.Update.MinHealthyTime != nil {
+			needs = g.Update.MinHealthyTime.Value()
+		}
+	}
+	return max(needs, p.r.Spec.Waves[wave].HealthyFor.Value())
+}
+
+func (p *plan) deadline() time.Duration {
+	if d := p.r.Spec.Deadline; d != nil {
+		return d.Value()
+	}
+	return defaultDeadline
+}
+
+// hasExceededDeadline reports whether a unit that is changing should be healthy by now. The deadline does not
+// pass while the Job starts no tasks.
+func (p *plan) hasExceededDeadline(u *Unit, wave int) bool {
+	if p.isHeld() {
+		return false
+	}
+	from := later(later(u.revisedAt(p.Target), u.ChangingSince), p.retriedAt(wave))
+	switch {
+	case u.beginsToChange():
+		from = p.now
+	case from.IsZero():
+		from = p.ObservedSince
+	}
+	if c := meta.FindStatusCondition(p.Job.Status.Conditions, v1alpha1.ConditionSuspended); c != nil && c.Status == metav1.ConditionFalse {
+		from = later(from, c.LastTransitionTime.Time)
+	}
+	at := later(from.Add(p.deadline()), p.ObservedSince.Add(min(p.deadline(), settleTime)))
+	if p.now.Before(at) {
+		p.requeueAt(at)
+		return false
+	}
+	return true
+}
+
+// beginsToChange reports whether a unit that is updating now was known to be not.
+func (u *Unit) beginsToChange() bool {
+	return u.HasLast && u.Last != StateUpdating && u.Last != StateFailed
+}
+
+// isChanging reports whether a unit has a Task of the new revision, or one that is being stopped.
+func (u *Unit) isChanging(target Hashes) bool {
+	for i := range u.Tasks {
+		if t := &u.Tasks[i]; t.IsStopping || target.has(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// revisedAt returns when the last Task of the unit got the new revision. Zero if none has it.
+func (u *Unit) revisedAt(target Hashes) (last time.Time) {
+	for i := range u.Tasks {
+		if t := &u.Tasks[i]; target.has(t) {
+			last = later(last, t.RevisedAt)
+		}
+	}
+	return last
+}
+
+// hasOther reports whether the unit has a Task of another revision.
+func (u *Unit) hasOther(h Hashes) bool {
+	for i := range u.Tasks {
+		if !h.has(&u.Tasks[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether a Task has the revision.
+func (h Hashes) has(t *Task) bool { return t.Revision != "" && h[t.Group][t.Task] == t.Revision }

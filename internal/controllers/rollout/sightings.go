@@ -1,0 +1,126 @@
+package rollout
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
+)
+
+// sightings holds when this manager has seen runs begin and contact change. The clocks of robots are not
+// trusted for it. After a restart of the manager it begins anew, which only delays what follows.
+type sightings struct {
+	since time.Time
+	// isFirst is true until the units were observed once. What is there then may have been there for long.
+	isFirst bool
+	runs    map[types.UID]run
+	last    map[types.UID]run // of the observation before
+	units   map[string]unitSighting
+}
+
+// run is what was seen of the current run of a Task.
+type run struct {
+	attempt     int32
+	number      int64
+	since, seen time.Time // zero if it has not been seen to run
+}
+
+// unitSighting is what was seen of a unit.
+type unitSighting struct {
+	isInContact   bool
+	contactSince  time.Time
+	quickLosses   int
+	state         State
+	hasState      bool
+	changingSince time.Time
+}
+
+func newSightings(now time.Time) sightings {
+	return sightings{since: now, isFirst: true, runs: map[types.UID]run{}, units: map[string]unitSighting{}}
+}
+
+// begin starts an observation of all Tasks.
+func (s *sightings) begin() { s.last, s.runs = s.runs, make(map[types.UID]run, len(s.runs)) }
+
+// finish ends an observation. Tasks that it did not have are forgotten.
+func (s *sightings) finish() { s.last, s.isFirst = nil, false }
+
+// observeTask returns a Task with when its run was seen. Only runs of the new revision matter.
+func (s *sightings) observeTask(now time.Time, o *v1alpha1.Task, group string, target Hashes) Task {
+	t := newTask(o, group)
+	if !target.has(&t) {
+		return t
+	}
+	r := run{attempt: o.Status.Attempt, number: taskstate.CurrentRun(o)}
+	if was := s.last[o.UID]; was.attempt == r.attempt && was.number == r.number {
+		r = was
+	}
+	switch isRunning := taskstate.IsRunning(o); {
+	case isRunning && r.since.IsZero():
+		r.since, r.seen = s.firstSeen(now, o, &t), now
+	case isRunning:
+		r.seen = now
+	case t.State != lifecycle.TaskUnknown:
+		r.since, r.seen = time.Time{}, time.Time{}
+	}
+	s.runs[o.UID] = r
+	t.RunsSince, t.SeenRunning = r.since, r.seen
+	return t
+}
+
+// firstSeen returns since when a run counts that was not seen before: since now, or, in the first observation,
+// since it began by the robot's clock, but not before the Task had its revision.
+func (s *sightings) firstSeen(now time.Time, o *v1alpha1.Task, t *Task) time.Time {
+	at := runStart(o)
+	if !s.isFirst || at.IsZero() || at.After(now) {
+		return now
+	}
+	return later(at, t.RevisedAt)
+}
+
+// observeContact sets since when the units are in contact, and changing.
+func (s *sightings) observeContact(now time.Time, units []Unit) {
+	all := make(map[string]unitSighting, len(units))
+	for i := range units {
+		u := &units[i]
+		was, known := s.units[u.Name]
+		is := was
+		is.isInContact = u.InContact
+		switch {
+		case u.InContact && !was.isInContact && !s.isFirst:
+			is.contactSince = now
+		case !u.InContact && known && was.isInContact:
+			is.countLoss(now)
+		}
+		u.ContactSince, u.QuickLosses, u.ChangingSince = is.contactSince, is.quickLosses, is.changingSince
+		u.Last, u.HasLast = is.state, is.hasState
+		all[u.Name] = is
+	}
+	s.units = all
+}
+
+// countLoss records that contact was lost. Losses long before are forgotten.
+func (u *unitSighting) countLoss(now time.Time) {
+	if u.contactSince.IsZero() || now.Sub(u.contactSince) >= steadyContact {
+		u.quickLosses = 0
+	}
+	u.quickLosses++
+}
+
+// recordStates records when units began to change. A unit that fails by its deadline is still changing.
+func (s *sightings) recordStates(now time.Time, units []Unit, states []State) {
+	for i := range states {
+		u := s.units[units[i].Name]
+		switch {
+		case states[i] == StateUpdating && units[i].beginsToChange():
+			u.changingSince = now
+		case states[i] != StateUpdating && states[i] != StateFailed:
+			u.changingSince = time.Time{}
+		}
+		u.state, u.hasState = states[i], true
+		s.units[units[i].Name] = u
+	}
+}

@@ -1,0 +1,61 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// running returns a Task of the new revision since noon, whose run started by the clock of its robot.
+func running(attempt int32, started time.Time) *v1alpha1.Task {
+	t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{
+		Name: "t", UID: "t", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
+		Labels:      map[string]string{v1alpha1.LabelRevision: "new"},
+		Annotations: map[string]string{v1alpha1.AnnotationRevisedAt: noon.Format(time.RFC3339)},
+	}}
+	t.Spec.Name = "a"
+	t.Status.State, t.Status.Attempt = "running", attempt
+	t.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: attempt, Robot: "r", StartedAt: &metav1.MicroTime{Time: started}}}
+	return t
+}
+
+func TestSightings_Runs(t *testing.T) {
+	target := Hashes{"g": {"a": "new"}}
+	s := newSightings(noon)
+	observe := func(at time.Time, o *v1alpha1.Task) Task {
+		s.begin()
+		defer s.finish()
+		return s.observeTask(at, o, "g", target)
+	}
+	later := func(d time.Duration) time.Time { return noon.Add(d) }
+	state := func(o *v1alpha1.Task, to string) *v1alpha1.Task { o.Status.State = to; return o }
+	for _, c := range []struct {
+		name        string
+		at          time.Time
+		task        *v1alpha1.Task
+		since, seen time.Time
+	}{
+		{"the first observation trusts the robot", later(time.Hour), running(1, later(time.Minute)), later(time.Minute), later(time.Hour)},
+		{"the run goes on", later(2 * time.Hour), running(1, later(time.Minute)), later(time.Minute), later(2 * time.Hour)},
+		{"contact is lost", later(3 * time.Hour), state(running(1, noon), "unknown"), later(time.Minute), later(2 * time.Hour)},
+		{"contact is back", later(4 * time.Hour), running(1, noon), later(time.Minute), later(4 * time.Hour)},
+		{"it waits", later(5 * time.Hour), state(running(2, noon), "pending"), time.Time{}, time.Time{}},
+		{"another run counts since it is seen", later(6 * time.Hour), running(2, noon), later(6 * time.Hour), later(6 * time.Hour)},
+	} {
+		if got := observe(c.at, c.task); !got.RunsSince.Equal(c.since) || !got.SeenRunning.Equal(c.seen) || !got.RevisedAt.Equal(noon) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	for name, started := range map[string]time.Time{"the robot's clock is late": later(-24 * time.Hour), "it is early": later(24 * time.Hour)} {
+		s = newSightings(noon)
+		if got := observe(later(time.Minute), running(1, started)); got.RunsSince.Before(noon) || got.RunsSince.After(later(time.Minute)) {
+			t.Errorf("%s: since %s", name, got.RunsSince)
+		}
+	}
+	if s.begin(); len(s.runs) != 0 {
+		t.Error("runs of deleted tasks are kept")
+	}
+}

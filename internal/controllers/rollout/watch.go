@@ -1,0 +1,159 @@
+package rollout
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+)
+
+// siblingHandler enqueues the other Rollouts of a Job when one finds its revision, ends or is deleted:
+// another one may decide for the Job from then on.
+func (c *Controller) siblingHandler() handler.EventHandler {
+	enqueue := func(ctx context.Context, o client.Object, q queue) {
+		r := o.(*v1alpha1.Rollout)
+		c.forEach(ctx, r.Namespace, client.MatchingFields{indexTarget: r.Spec.Target.Name}, func(other *v1alpha1.Rollout) {
+			if other.Name != r.Name {
+				q.Add(requestFor(other))
+			}
+		})
+	}
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*v1alpha1.Rollout), e.ObjectNew.(*v1alpha1.Rollout)
+			if before.Status.Revision != after.Status.Revision || isSuperseded(before) != isSuperseded(after) {
+				enqueue(ctx, after, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+	}
+}
+
+func isSuperseded(r *v1alpha1.Rollout) bool { return r.Status.Phase == v1alpha1.RolloutSuperseded }
+
+// jobHandler enqueues the Rollouts of a Job when it changes in more than counts.
+func (c *Controller) jobHandler() handler.EventHandler {
+	enqueue := func(ctx context.Context, o client.Object, q queue) {
+		c.forEach(ctx, o.GetNamespace(), client.MatchingFields{indexTarget: o.GetName()}, func(r *v1alpha1.Rollout) { q.Add(requestFor(r)) })
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*v1alpha1.Job), e.ObjectNew.(*v1alpha1.Job)
+			if before.Generation != after.Generation || before.Status.State != after.Status.State ||
+				before.Status.CurrentRevision != after.Status.CurrentRevision || before.Status.UpdateRevision != after.Status.UpdateRevision {
+				enqueue(ctx, after, q)
+			}
+		},
+	}
+}
+
+// taskHandler enqueues the Rollouts that count a Task, a tick later: many changes share one count.
+func (c *Controller) taskHandler() handler.EventHandler {
+	enqueue := func(ctx context.Context, o client.Object, q queue) {
+		t := o.(*v1alpha1.Task)
+		if !mayHaveRevision(t) {
+			return
+		}
+		c.forEach(ctx, t.Namespace, client.MatchingFields{indexTarget: t.Spec.JobName}, func(r *v1alpha1.Rollout) {
+			if countsUnits(r) {
+				q.AddAfter(requestFor(r), c.Tick)
+			}
+		})
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+	}
+}
+
+// robotHandler enqueues the Rollouts of all namespaces that may use a robot when it changes in more than its
+// heartbeats.
+func (c *Controller) robotHandler() handler.EventHandler {
+	enqueue := func(ctx context.Context, namespaces []string, q queue) {
+		for _, namespace := range namespaces {
+			c.robots.recordChange(namespace)
+			c.forEach(ctx, namespace, nil, func(r *v1alpha1.Rollout) {
+				if countsUnits(r) {
+					q.AddAfter(requestFor(r), c.Tick)
+				}
+			})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			enqueue(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			enqueue(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
+			if apiconv.IsSameRobot(before, after) {
+				return
+			}
+			users := slices.Concat(before.UserNamespaces(), after.UserNamespaces())
+			slices.Sort(users)
+			enqueue(ctx, slices.Compact(users), q)
+		},
+	}
+}
+
+// countsUnits reports whether the status of a Rollout has counts that can change.
+func countsUnits(r *v1alpha1.Rollout) bool {
+	switch r.Status.Phase {
+	case "", v1alpha1.RolloutPending, v1alpha1.RolloutReverted, v1alpha1.RolloutSuperseded:
+		return false
+	case v1alpha1.RolloutComplete:
+		return r.Spec.Follow == nil || *r.Spec.Follow
+	}
+	return true
+}
+
+// forEach calls f for the Rollouts of a namespace, which f must not change.
+func (c *Controller) forEach(ctx context.Context, namespace string, fields client.MatchingFields, f func(*v1alpha1.Rollout)) {
+	opts := []client.ListOption{client.InNamespace(namespace), client.UnsafeDisableDeepCopy}
+	if fields != nil {
+		opts = append(opts, fields)
+	}
+	var all v1alpha1.RolloutList
+	if err := c.List(ctx, &all, opts...); err != nil {
+		return // the cache has stopped, and with it the controller
+	}
+	for i := range all.Items {
+		f(&all.Items[i])
+	}
+}
+
+func requestFor(r *v1alpha1.Rollout) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(r)}
+}
+
+// robotChanges counts relevant changes of robots by the namespaces that may use them.
+type robotChanges struct {
+	mu    sync.Mutex // guards count
+	count map[string]int
+}
+
+func newRobotChanges() *robotChanges { return &robotChanges{count: map[string]int{}} }
+
+func (n *robotChanges) recordChange(namespace string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.count[namespace]++
+}
+
+func (n *robotChanges) changeCount(namespace string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.count[namespace]
+}
