@@ -36,6 +36,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/robotidentity"
+	"k8s4r.io/k8s4r/internal/controllers/rollout"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
 	"k8s4r.io/k8s4r/internal/controllers/vcjob"
@@ -217,6 +218,10 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record re
 		taskgroup.Name: &taskgroup.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Binder: binder, Recorder: record.own,
 			Config: taskgroup.Config{Window: cfg.TaskWindow, Tick: cfg.StatusTick}, Concurrency: cfg.Concurrency,
+		},
+		rollout.Name: &rollout.Controller{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency,
 		},
 		task.Name: &task.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own, RecoveryTime: cfg.OfflineAfter / settleShare,

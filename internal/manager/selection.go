@@ -15,13 +15,14 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/robotidentity"
+	"k8s4r.io/k8s4r/internal/controllers/rollout"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
 	"k8s4r.io/k8s4r/internal/controllers/vcjob"
 )
 
 // Names are the names of all controllers.
-var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name, retention.Name}
+var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, rollout.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name, retention.Name}
 
 // selection selects the controllers that run.
 type selection []string
