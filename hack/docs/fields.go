@@ -45,6 +45,7 @@ var handwrittenPages = map[string]string{
 	"tasks.robot.k8s4r.io":           "task",
 	"robots.robot.k8s4r.io":          "robot",
 	"heartbeatslices.robot.k8s4r.io": "robot",
+	"rollouts.robot.k8s4r.io":        "rollout",
 	"jobtemplates.robot.k8s4r.io":    "jobtemplate",
 	"jobflows.flow.volcano.sh":       "jobflow",
 	"jobtemplates.flow.volcano.sh":   "jobflow",
