@@ -81,7 +81,7 @@ func TestShimProgram_LinksOnlyStandardLibraryAndSys(t *testing.T) {
 }
 
 // controllers are the folders of internal/controllers that reconcile a kind. kit is shared by all.
-var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "retention", "robot", "robotidentity", "task", "taskgroup", "vcjob"}
+var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "retention", "robot", "robotidentity", "rollout", "task", "taskgroup", "vcjob"}
 
 func TestControllers_DoNotLinkEachOther(t *testing.T) {
 	for _, one := range controllers {

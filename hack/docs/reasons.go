@@ -23,6 +23,7 @@ var reasonSources = []struct{ dir, heading string }{
 	{"internal/controllers/task", "Task: decisions of the manager"},
 	{"internal/server/gateway", "Task: Secrets and arrays. Task and Robot: restore from a backup"},
 	{"internal/controllers/taskgroup", "TaskGroup"},
+	{"internal/controllers/rollout", "Rollout"},
 	{"internal/controllers/robot", "Robot: approval"},
 	{"internal/core/taskcounts", "Job and TaskGroup: deadline"},
 	{"internal/controllers/job", "Job: actions"},

@@ -58,7 +58,7 @@ func TestManager_HasRightsOfItsControllersOnly(t *testing.T) {
 		may         []right // of far
 	}{
 		{"no controller", []string{"archive"}, nil},
-		{"robots", []string{"job", "taskgroup", "task", "robot", "robotidentity"}, []right{"create tasks.robot.k8s4r.io", "update tasks/status.robot.k8s4r.io", "use privileges.robot.k8s4r.io"}},
+		{"robots", []string{"job", "taskgroup", "task", "robot", "robotidentity", "rollout"}, []right{"create tasks.robot.k8s4r.io", "update tasks/status.robot.k8s4r.io", "use privileges.robot.k8s4r.io"}},
 		{"flows", []string{"jobflow", "jobtemplate", "cronjobflow"}, []right{"use privileges.robot.k8s4r.io", "create jobs.batch.volcano.sh"}},
 		{"vcjob", []string{"vcjob"}, []right{"create pods", "delete pods", "get secrets", "create secrets"}},
 		{"raycluster", []string{"raycluster"}, []right{

@@ -24,6 +24,7 @@ var bases = map[string]string{
 	"robot.k8s4r.io_taskgroups.yaml":   `{kind: TaskGroup, spec: {jobName: j, groupName: g, tasks: [` + robotTask + `]}}`,
 	"robot.k8s4r.io_tasks.yaml":        `{kind: Task, spec: ` + robotTask + `}`,
 	"robot.k8s4r.io_jobtemplates.yaml": `{kind: JobTemplate, spec: {taskGroups: [{name: g, tasks: [` + robotTask + `]}]}}`,
+	"robot.k8s4r.io_rollouts.yaml":     `{kind: Rollout, spec: {target: {name: j}, waves: [{name: all, percent: 100}], rate: {perMinute: 1}, abortAt: {percent: 1}}}`,
 	"batch.volcano.sh_jobs.yaml":       `{kind: Job, spec: {tasks: [{name: t, replicas: 1, template: ` + pod + `}]}}`,
 	"flow.volcano.sh_jobflows.yaml":    `{kind: JobFlow, spec: {flows: [{name: a}]}}`,
 	"flow.k8s4r.io_cronjobflows.yaml":  `{kind: CronJobFlow, spec: {schedule: "* * * * *", jobFlowTemplate: {spec: {flows: [{name: a}]}}}}`,
