@@ -286,9 +286,24 @@ func TestPlan_RobotsThatComeAndGoDoNotBlock(t *testing.T) {
 	s.settle()
 	for i := range 60 {
 		s.passTime(4 * time.Second)
-		s.change("r00", func() { u.InContact = i%2 == 0 })
+		s.change("r00", func() { u.InContact, u.Tasks[0].RunsSince = i%2 == 0, time.Time{} })
 	}
 	s.phase(v1alpha1.RolloutComplete)
+	if n := s.w.Rollout.Status.Counts.Updated; n != 3 {
+		t.Errorf("%d units are updated", n)
+	}
+}
+
+// A manager that was down does not make up for the rate.
+func TestPlan_RateIsNotMadeUpFor(t *testing.T) {
+	s := newStory(t, 100, percent("all", 100))
+	s.w.Rollout.Spec.Rate = &v1alpha1.RolloutRate{PerMinute: 10}
+	s.settle()
+	s.now = s.now.Add(time.Hour)
+	s.settle()
+	if n := s.revisions()["new"]; n != 11 {
+		t.Errorf("%d units were changed after an hour without a manager, want those of a minute", n)
+	}
 }
 
 // A restart of the server interrupts the contact with all robots once.
