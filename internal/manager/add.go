@@ -69,8 +69,9 @@ func NewScheme() *runtime.Scheme {
 }
 
 // CacheOptions returns the options of the manager's cache. They keep it small: managed fields are
-// dropped, and only the Pods of pod jobs and the revisions of Jobs are cached. The raycluster controller has its own cache,
-// because one selector cannot match both. If namespaces is empty, all namespaces are cached.
+// dropped, and only the Pods of pod jobs and the revisions of Jobs are cached. The raycluster controller
+// has its own cache, because one selector cannot match both. If namespaces is empty, all namespaces are
+// cached.
 func CacheOptions(namespaces ...string) cache.Options {
 	return cache.Options{
 		DefaultTransform:  newTransform(),

@@ -123,8 +123,8 @@ type JobSpec struct {
 	// +optional
 	Update *JobUpdate `json:"update,omitempty"`
 
-	// RevisionHistoryLimit is the number of earlier definitions of a job of type service or system that
-	// are kept.
+	// RevisionHistoryLimit is the number of earlier definitions of a job of type service, system or
+	// sysbatch that are kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -362,7 +362,7 @@ const (
 type JobUpdate struct {
 	// Strategy Immediate changes the tasks at once, each group by its own update. With Rollout a change
 	// of what the tasks run makes a revision and changes no task: a Rollout does. Rollout needs the type
-	// service or system.
+	// service, system or sysbatch.
 	// +optional
 	// +kubebuilder:validation:Enum=Immediate;Rollout
 	// +kubebuilder:default=Immediate

@@ -97,7 +97,7 @@ type revisions struct {
 }
 
 // readRevisions reads the revisions of a Rollout and of its Job, and returns the groups as the Job runs them.
-// It reads them past the cache, and only when the Job has changed: a cache would hold those of all kinds.
+// It reads them past the cache, which may lack one that the Job's status names, and only when the Job has changed.
 func (c *Controller) readRevisions(ctx context.Context, w *Input) ([]v1alpha1.TaskGroupTemplate, error) {
 	is := revisionVersion{w.Job.UID, w.Job.Generation, wantedRevision(w.Rollout, w.Job), w.Job.Status.CurrentRevision}
 	k := client.ObjectKeyFromObject(w.Rollout)
