@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // Change is a change of the state of a Job or TaskGroup.
@@ -36,8 +37,15 @@ func MaxFailedPercent(j *v1alpha1.Job) int {
 	if p := j.Spec.FailurePolicy; p != nil && p.MaxFailedPercent != nil {
 		return int(*p.MaxFailedPercent)
 	}
+	if rollout.IsUsedBy(j) {
+		return neverPercent
+	}
 	return lifecycle.DefaultMaxFailedPercent
 }
+
+// neverPercent is a share that failed tasks never reach. With the strategy Rollout a bad revision must not end
+// the job before its Rollout is aborted and reverted.
+const neverPercent = 101
 
 // defaultBlocklistAfter is the default of failurePolicy.blocklistAfter (docs/reference/kinds/job.md).
 const defaultBlocklistAfter = 3

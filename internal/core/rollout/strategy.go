@@ -1,0 +1,52 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// IsUsedBy reports whether Rollouts change the Tasks of a Job, instead of each change of its definition.
+// False for nil. A batch Job has no revisions.
+func IsUsedBy(j *v1alpha1.Job) bool {
+	if j == nil || j.Spec.Update == nil || j.Spec.Update.Strategy != v1alpha1.UpdateRollout {
+		return false
+	}
+	return j.Spec.Type != "" && j.Spec.Type != v1alpha1.JobTypeBatch
+}
+
+// IsUnfinished reports whether a Rollout may still change units that it has not reached.
+func IsUnfinished(r *v1alpha1.Rollout) bool {
+	switch r.Status.Phase {
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaitingForApproval, v1alpha1.RolloutPausing, v1alpha1.RolloutPaused, v1alpha1.RolloutReverting:
+		return true
+	}
+	return false
+}
+
+// DefaultDeadline is spec.deadline of a Rollout that sets none.
+const DefaultDeadline = 10 * time.Minute
+
+// Deadline returns how long a unit may take until it is healthy with the new revision.
+func Deadline(r *v1alpha1.Rollout) time.Duration {
+	if d := r.Spec.Deadline.Value(); d > 0 {
+		return d
+	}
+	return DefaultDeadline
+}
+
+// HasSameDecisions reports whether two versions of a Rollout change the same units in the same way. Counts
+// and other progress do not matter. Each may be nil.
+func HasSameDecisions(a, b *v1alpha1.Rollout) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.UID == b.UID && a.Generation == b.Generation &&
+		a.Status.Phase == b.Status.Phase && a.Status.Revision == b.Status.Revision && slices.EqualFunc(a.Status.Waves, b.Status.Waves, isSameWave)
+}
+
+func isSameWave(a, b v1alpha1.RolloutWaveStatus) bool {
+	return a.Name == b.Name && a.Bound == b.Bound && a.AdmittedBound == b.AdmittedBound &&
+		(a.FinishedAt == nil) == (b.FinishedAt == nil) && a.RetriedAt.Equal(b.RetriedAt)
+}
