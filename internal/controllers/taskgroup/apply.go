@@ -79,7 +79,7 @@ func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actio
 	if err != nil {
 		return false, err
 	}
-	missing := append(c.buildMissingTasks(w.newTaskBuilder(), actions.Complete), indexes...)
+	missing := append(c.buildMissingTasks(w, actions.Complete), indexes...)
 	if err := c.createTasks(ctx, w.Group, missing); err != nil {
 		return false, err
 	}
@@ -111,9 +111,14 @@ func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actio
 }
 
 // buildMissingTasks returns the missing Tasks of incomplete replicas.
-func (c *Controller) buildMissingTasks(in taskBuilder, replicas []Replica) (tasks []*v1alpha1.Task) {
-	c.counts.withGroup(in.group.UID, func(m *groupTasks) {
+func (c *Controller) buildMissingTasks(w *Input, replicas []Replica) (tasks []*v1alpha1.Task) {
+	base, target := w.newBuilderOf(false), w.newBuilderOf(true)
+	c.counts.withGroup(w.Group.UID, func(m *groupTasks) {
 		for _, r := range replicas {
+			in := base
+			if r.Target {
+				in = target
+			}
 			for _, def := range r.Tasks {
 				name := taskName(in.group, r.Index, def.Name, m.takenNames)
 				tasks = append(tasks, in.buildTask(name, r.Index, def, placement.Robot{Name: r.Robot}))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,7 @@ import (
 // changeTasks evicts, updates and deletes existing Tasks. A Task that changed since the
 // plan is left alone: its watch event triggers another plan.
 func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions) error {
-	in := w.newTaskBuilder()
+	builders := map[bool]taskBuilder{false: w.newBuilderOf(false), true: w.newBuilderOf(true)}
 	var writes []func() error
 	do := func(name string, write func(context.Context, *v1alpha1.Task) error) {
 		if len(writes) < maxReplicasPerPlan { // the events of these trigger the rest
@@ -26,10 +27,10 @@ func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions)
 		}
 	}
 	for _, m := range actions.Evict {
-		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evictTask(ctx, t, m.Attempt) })
+		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evictTask(ctx, w, t, m.Attempt) })
 	}
 	for _, r := range actions.Revise {
-		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.reviseTask(ctx, in, t, r.Forget) })
+		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.reviseTask(ctx, builders[r.Target], t, r) })
 	}
 	for _, change := range actions.ChangeRanges {
 		do(change.Task, func(ctx context.Context, t *v1alpha1.Task) error { return c.changeRange(ctx, w, t, change) })
@@ -64,27 +65,50 @@ func (c *Controller) updateOwnTask(ctx context.Context, g *v1alpha1.TaskGroup, n
 }
 
 // evictTask evicts the Task from its robot if it is still the same attempt.
-func (c *Controller) evictTask(ctx context.Context, t *v1alpha1.Task, attempt int32) error {
+func (c *Controller) evictTask(ctx context.Context, w *Input, t *v1alpha1.Task, attempt int32) error {
 	if t.Status.Attempt != attempt || t.Spec.EvictAttempt == attempt {
 		return nil
 	}
-	t.Spec.EvictAttempt = attempt
+	w.markEvicted(t, attempt)
 	return c.writeTask(ctx, t)
 }
 
-// reviseTask updates the Task to the current definition if it still waits.
-func (c *Controller) reviseTask(ctx context.Context, in taskBuilder, t *v1alpha1.Task, forget bool) error {
+// markEvicted requests the eviction of an attempt. Without a time of its revision, the Task does not start
+// again before the group has updated or released it: it would start with the definition that it has.
+func (w *Input) markEvicted(t *v1alpha1.Task, attempt int32) {
+	t.Spec.EvictAttempt = attempt
+	if w.Waves != nil {
+		delete(t.Annotations, v1alpha1.AnnotationRevisedAt)
+	}
+}
+
+// reviseTask updates the Task to the definition of the builder if it still waits.
+func (c *Controller) reviseTask(ctx context.Context, in taskBuilder, t *v1alpha1.Task, r Revision) error {
 	state := lifecycle.TaskState(t.Status.State).OrPending()
-	defs := in.group.Spec.TaskDefinitions()
-	i := slices.IndexFunc(defs, func(def *v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
-	if i < 0 || !isWaiting(state) || t.Status.LostAttempt != 0 {
+	if !isWaiting(state) || t.Status.LostAttempt != 0 || !in.revise(c.Now(), t, r) {
 		return nil
 	}
-	if forget {
+	return c.writeTask(ctx, t)
+}
+
+// revise updates a waiting Task, and reports whether its definition exists.
+func (m taskBuilder) revise(now time.Time, t *v1alpha1.Task, r Revision) bool {
+	defs := m.group.Spec.TaskDefinitions()
+	i := slices.IndexFunc(defs, func(def *v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
+	if i < 0 && !r.Keep {
+		return false
+	}
+	if r.Forget {
 		t.Spec.EvictAttempt = 0
 	}
-	in.applyDefinition(t, defs[i])
-	return c.writeTask(ctx, t)
+	if r.Keep {
+		return true
+	}
+	m.applyDefinition(t, defs[i])
+	if m.recordsTimes {
+		metav1.SetMetaDataAnnotation(&t.ObjectMeta, v1alpha1.AnnotationRevisedAt, now.UTC().Format(time.RFC3339))
+	}
+	return true
 }
 
 // writeTask updates the Task and records the result at once. Otherwise the next plan

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -54,10 +55,12 @@ type Controller struct {
 	robotChanges *robotChanges
 }
 
-// Cache indexes of the groups of a job and of the jobs of a type.
+// Cache indexes of the groups of a job, of the jobs of a type and of the Rollouts of a job. The last one has
+// a name of its own, because other controllers have such an index, too.
 const (
-	indexJob  = "spec.jobName"
-	indexType = "spec.type"
+	indexJob    = "spec.jobName"
+	indexType   = "spec.type"
+	indexTarget = "taskgroup.spec.target.name"
 )
 
 // Add starts the controller with the manager.
@@ -74,6 +77,8 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfJob), onJobStateChange()).
 		Watches(&v1alpha1.Robot{}, c.robotHandler()).
+		Watches(&v1alpha1.Rollout{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRollout), onDecisionChange()).
+		Watches(&appsv1.ControllerRevision{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRevision), onNewRevision()).
 		WatchesRawSource(source.Func(c.watchReservations)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
@@ -86,6 +91,9 @@ func addIndexes(fields client.FieldIndexer) error {
 		}),
 		fields.IndexField(context.Background(), &v1alpha1.Job{}, indexType, func(o client.Object) []string {
 			return []string{o.(*v1alpha1.Job).Spec.Type}
+		}),
+		fields.IndexField(context.Background(), &v1alpha1.Rollout{}, indexTarget, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.Rollout).Spec.Target.Name}
 		}),
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -13,6 +14,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/robotattr"
 )
 
 // RobotMatch describes a robot that matches a system or sysbatch job.
@@ -21,6 +23,19 @@ type RobotMatch struct {
 	Schedulable bool
 	// Online is true if the robot is connected.
 	Online bool
+	// Labels are those of the robot, for the waves of a Rollout. Nil if the Job does not have that strategy.
+	Labels map[string]string
+	// notBase and notTarget are true if the robot matches the rules of the Job, but not those of the base or
+	// of the target definition.
+	notBase, notTarget bool
+}
+
+// suits reports whether the robot matches the base or the target definition.
+func (r RobotMatch) suits(target bool) bool {
+	if target {
+		return !r.notTarget
+	}
+	return !r.notBase
 }
 
 // fleetCache holds the robots that match a group of a system or sysbatch job. Without it, a group on a
@@ -32,9 +47,10 @@ type fleetCache struct {
 
 // fleetVersion identifies the inputs from which a fleetCache was computed.
 type fleetVersion struct {
-	robots int   // number of observed changes of robots
-	group  int64 // generation
-	job    int64 // generation
+	robots int       // number of observed changes of robots
+	group  int64     // generation
+	job    int64     // generation
+	target types.UID // of the ControllerRevision; empty: none
 }
 
 // robotChanges counts relevant changes of robots by the namespaces that may use them.
@@ -59,12 +75,15 @@ func (n *robotChanges) changeCount(namespace string) int {
 
 // findMatchingRobots returns the robots that match the group of a system or sysbatch job, by name.
 // It returns nil for other jobs.
-func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job) (map[string]RobotMatch, error) {
+func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, waves *Waves) (map[string]RobotMatch, error) {
 	if j == nil || !v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
 		return nil, nil
 	}
 	// Read the version before the list, so that later changes cause another list.
 	now := fleetVersion{robots: c.robotChanges.changeCount(g.Namespace), group: g.Generation, job: j.Generation}
+	if waves != nil {
+		now.target = waves.targetUID
+	}
 	var last fleetCache
 	c.counts.withGroup(g.UID, func(m *groupTasks) { last = m.fleet })
 	if last.matches != nil && last.version == now {
@@ -75,6 +94,9 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 		return nil, fmt.Errorf("list robots: %w", err)
 	}
 	fits := matchRobots(g, j, robots.Items)
+	if waves != nil {
+		fits = waves.matchRobots(g, j, robots.Items)
+	}
 	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fleet = fleetCache{now, fits} })
 	return fits, nil
 }
@@ -92,6 +114,32 @@ func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot
 		if matches(&robots[i], &r) {
 			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
 		}
+	}
+	return fits
+}
+
+// matchRobots returns the robots that match the rules of the Job, and which of the two definitions they
+// match: Tasks of either may be there.
+func (w *Waves) matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
+	undefined := *g
+	undefined.Spec.TaskGroupTemplate = v1alpha1.TaskGroupTemplate{}
+	fits, base := matchRobots(&undefined, j, robots), matchRobots(g, j, robots)
+	target := base
+	if w.Target != nil {
+		other := *g
+		other.Spec.TaskGroupTemplate = *w.Target
+		target = matchRobots(&other, j, robots)
+	}
+	for i := range robots {
+		name := robots[i].Name
+		fit, matches := fits[name]
+		if !matches || !robots[i].ServesNamespace(g.Namespace) {
+			continue
+		}
+		_, inBase := base[name]
+		_, inTarget := target[name]
+		fit.Labels, fit.notBase, fit.notTarget = robotattr.TaskVisibleLabels(&robots[i]), !inBase, !inTarget
+		fits[name] = fit
 	}
 	return fits
 }

@@ -2,6 +2,7 @@ package taskgroup
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -64,7 +65,7 @@ func TestMatchRobots(t *testing.T) {
 	} {
 		fits := matchRobots(g, j, []v1alpha1.Robot{robotWith(c.change)})
 		got, matches := fits["r1"]
-		if matches != (c.want != nil) || matches && got != *c.want {
+		if matches != (c.want != nil) || matches && !reflect.DeepEqual(got, *c.want) {
 			t.Errorf("%s: %+v, matches %v", c.name, got, matches)
 		}
 	}

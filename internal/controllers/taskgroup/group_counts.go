@@ -40,7 +40,7 @@ type groupTasks struct {
 	unconfirmedStops int
 	// unbound counts the Tasks that wait without a robot.
 	unbound int
-	// outdatedTasks counts the unfinished Tasks with an old definition.
+	// outdatedTasks counts the Tasks that must be changed, because they have an old definition.
 	outdatedTasks int
 	nextIndex     int              // the first replica index that was never created
 	indexTasks    lifecycle.Counts // Tasks of single indexes of an array
@@ -57,15 +57,17 @@ type taskRecord struct {
 	robot        string // that it is bound to, or ""
 	failedRobots []string
 	revision     string
-	outdated     bool // it has an old definition
-	attempt      int32
-	evict        int32     // last attempt that was evicted, or 0
-	lostAttempt  int32     // attempt that may be restored, or 0
-	run          int64     // of the attempt, or 0 if its agent numbers none
-	since        time.Time // when the run was first seen; zero if none runs
-	version      uint64
-	deleting     bool // it is being deleted and follows no requeue
-	unconfirmed  int  // tasks or indexes that may still run, because their robot has not confirmed the stop
+	verdict
+	attempt     int32
+	evict       int32     // last attempt that was evicted, or 0
+	lostAttempt int32     // attempt that may be restored, or 0
+	run         int64     // of the attempt, or 0 if its agent numbers none
+	since       time.Time // when the run was first seen; zero if none runs
+	createdAt   int64     // Unix time
+	revisedAt   int64     // Unix time at which it got its revision in place, or 0
+	version     uint64
+	deleting    bool // it is being deleted and follows no requeue
+	unconfirmed int  // tasks or indexes that may still run, because their robot has not confirmed the stop
 
 	isRange           bool         // it runs a range of an array
 	isIndex           bool         // it runs a single index of an array
@@ -78,12 +80,18 @@ func (c *taskRecord) newMember(name string) Member {
 	return Member{
 		Name: name, Task: c.slot.task, Index: c.slot.index, IsIndex: c.isIndex, State: c.state, Robot: c.robot,
 		Attempt: c.attempt, Evict: c.evict, LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
+		ChangedAt: time.Unix(c.changedAt(), 0), IsRevised: c.revisedAt != 0,
+		side: c.side, undefined: c.undefined, isReplaced: c.isReplaced, isHeld: c.isHeld,
 	}
 }
 
-// needsRevision reports whether the Task must be updated to the current definition. Ended
-// Tasks are updated when they are requeued.
-func (c *taskRecord) needsRevision() bool { return c.outdated && !c.state.IsTerminal() }
+// changedAt returns the Unix time at which the Task got its revision.
+func (c *taskRecord) changedAt() int64 {
+	if c.revisedAt != 0 {
+		return c.revisedAt
+	}
+	return c.createdAt
+}
 
 // taskSlot identifies a Task within its group.
 type taskSlot struct {
@@ -102,9 +110,11 @@ type groupMemory struct {
 	takenNames       map[string]bool
 	createdUnbound   map[string]bool   // created without a robot, not in the cache yet
 	createdIndexes   map[string]int32  // indexes of Tasks that were created, not in the cache yet
-	generation       int64             // of the group, for the next two fields
+	generation       int64             // of the group, for the fields up to defect
 	revisions        map[string]string // by task name; nil until the first observe
-	definitionBytes  int               // memory of the tasks of one replica
+	waves            *Waves            // nil unless the Job has the strategy Rollout
+	target           targetCache
+	definitionBytes  int // memory of the tasks of one replica
 	defect           Defect
 	fleet            fleetCache
 	denial           denial
@@ -209,7 +219,7 @@ func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
 	default:
 		c.since = now
 	}
-	c.outdated = m.isOutdated(&c)
+	c.verdict = m.judge(&c)
 	m.records[t.Name] = c
 	m.countRecord(c, 1)
 	m.updateArray(t.Name, &c)
@@ -240,6 +250,8 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		run:          taskstate.CurrentRun(t),
 		evict:        t.Spec.EvictAttempt,
 		lostAttempt:  t.Status.LostAttempt,
+		createdAt:    t.CreationTimestamp.Unix(),
+		revisedAt:    revisedAt(t),
 		version:      version,
 		deleting:     t.DeletionTimestamp != nil,
 	}
@@ -257,10 +269,22 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 	return c
 }
 
-// isOutdated reports whether a Task has an old definition.
-func (m *groupTasks) isOutdated(c *taskRecord) bool {
+// revisedAt returns the Unix time at which a Task got its revision in place, or 0.
+func revisedAt(t *v1alpha1.Task) int64 {
+	at, err := time.Parse(time.RFC3339, t.Annotations[v1alpha1.AnnotationRevisedAt])
+	if err != nil {
+		return 0 // it has it since its creation, or a user has changed the annotation
+	}
+	return at.Unix()
+}
+
+// judge returns what follows for a Task from the definitions of the group.
+func (m *groupTasks) judge(c *taskRecord) verdict {
+	if m.waves != nil {
+		return m.waves.judge(c)
+	}
 	want, known := m.revisions[c.slot.task]
-	return known && c.revision != want
+	return verdict{outdated: known && c.revision != want}
 }
 
 // removeRecord removes a Task and its counts.
@@ -280,7 +304,7 @@ func (m *groupTasks) countRecord(c taskRecord, n int) {
 	} else {
 		m.countReplicaTask(&c, n)
 	}
-	if c.needsRevision() {
+	if c.needsChange() {
 		m.outdatedTasks += n
 	}
 	m.unconfirmedStops += n * c.unconfirmed

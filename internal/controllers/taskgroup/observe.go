@@ -42,7 +42,10 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 	if w.Job, err = c.getJob(ctx, &g); err != nil {
 		return nil, err
 	}
-	if w.Fleet, err = c.findMatchingRobots(ctx, &g, w.Job); err != nil {
+	if w.Waves, err = c.observeWaves(ctx, &g, w.Job); err != nil {
+		return nil, err
+	}
+	if w.Fleet, err = c.findMatchingRobots(ctx, &g, w.Job, w.Waves); err != nil {
 		return nil, err
 	}
 	creating := c.expect.PendingCreates(g.UID)
@@ -56,7 +59,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		if err := c.refreshRecords(ctx, w); err != nil {
 			return nil, err
 		}
-		w = &Input{Group: w.Group, Job: w.Job, Fleet: w.Fleet}
+		w = &Input{Group: w.Group, Job: w.Job, Fleet: w.Fleet, Waves: w.Waves}
 		c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
 	}
 	return w, nil
@@ -141,10 +144,10 @@ func (c *Controller) getJob(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alph
 // fillInput adds what is known about the Tasks of the group to w.
 func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	g := w.Group
-	m.updateDefinition(w.Job, g)
+	m.updateDefinition(w)
 	w.Tasks, w.UnboundTasks, w.NextIndex, w.Revisions = m.countStates(), m.unbound, m.nextIndex, m.revisions
-	if w.isSystem() || m.outdatedTasks > 0 || m.nextIndex > apiconv.ReplicaCount(g) || isRollingOut(g) {
-		w.Members = m.selectMembers(apiconv.ReplicaCount(g), w.isSystem())
+	if all := w.isSystem() || w.alignsReplicas(); all || m.outdatedTasks > 0 || m.nextIndex > apiconv.ReplicaCount(g) || isRollingOut(g) {
+		w.Members = m.selectMembers(apiconv.ReplicaCount(g), all)
 	}
 	m.fillArray(w, creating)
 	for name := range creating {
@@ -171,28 +174,40 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
 	w.Defect, w.DefinitionBytes = m.defect, m.definitionBytes
 	top := min(m.nextIndex, apiconv.ReplicaCount(g))
-	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() {
+	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() || w.Waves != nil && w.Waves.isDifferent() {
 		w.IncompleteReplicas = m.findGaps(g, top, creating)
 	}
 }
 
-// updateDefinition recomputes revisions once per generation of the group. Rejections of
-// the old definition are dropped.
-func (m *groupTasks) updateDefinition(j *v1alpha1.Job, g *v1alpha1.TaskGroup) {
-	if m.revisions != nil && m.generation == g.Generation {
+// updateDefinition recomputes what follows from the definitions of the group, once per change of them.
+func (m *groupTasks) updateDefinition(w *Input) {
+	isNew := m.revisions == nil || m.generation != w.Group.Generation
+	if isNew {
+		m.setDefinition(w.Job, w.Group)
+	}
+	if w.Waves != nil {
+		w.Waves.BaseRevisions, w.Waves.Fleet, w.Waves.fleetVersion = m.revisions, w.Fleet, m.fleet.version
+	}
+	if !isNew && m.waves.isSame(w.Waves) {
 		return
 	}
+	m.waves = w.Waves
+	for name, c := range m.records {
+		m.countRecord(c, -1)
+		c.verdict = m.judge(&c)
+		m.records[name] = c
+		m.countRecord(c, 1)
+	}
+}
+
+// setDefinition computes what follows from a new generation of the group. Rejections of the old definition
+// are dropped.
+func (m *groupTasks) setDefinition(j *v1alpha1.Job, g *v1alpha1.TaskGroup) {
 	m.generation, m.revisions, m.defect = g.Generation, revision.TaskRevisions(&g.Spec.TaskGroupTemplate), findDefect(j, g)
 	m.definitionBytes = kit.MemorySize(&g.Spec.TaskGroupTemplate)
 	m.batch, m.requestedAt, m.denial = 1, 0, denial{}
 	if g.Spec.Array != nil {
 		m.array = newArrayIndexes(g.Spec.Array, m.records)
-	}
-	for name, c := range m.records {
-		m.countRecord(c, -1)
-		c.outdated = m.isOutdated(&c)
-		m.records[name] = c
-		m.countRecord(c, 1)
 	}
 }
 
@@ -201,7 +216,7 @@ func (m *groupTasks) selectMembers(count int, all bool) []Member {
 	var out []Member
 	for name, c := range m.records {
 		isSurplus := !c.isIndex && c.slot.index >= count
-		if all || c.needsRevision() || isSurplus || c.evict > 0 {
+		if all || c.needsChange() || isSurplus || c.evict > 0 || m.waves != nil && c.revisedAt != 0 {
 			out = append(out, c.newMember(name))
 		}
 	}
@@ -214,9 +229,10 @@ func (m *groupTasks) selectMembers(count int, all bool) []Member {
 // findGaps returns up to maxReplicasPerPlan replicas below top with missing Tasks.
 func (m *groupTasks) findGaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool) []Replica {
 	var out []Replica
+	sides := m.replicaSides()
 	for i := 0; i < top && len(out) < maxReplicasPerPlan; i++ {
-		r := Replica{Index: i}
-		for _, def := range g.Spec.TaskDefinitions() {
+		r := Replica{Index: i, Target: m.waves != nil && m.waves.choose(m.waves.unitOf(i, ""), sides[i])}
+		for _, def := range m.waves.template(g, r.Target).TaskDefinitions() {
 			if m.slotCounts[taskSlot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.takenNames)] {
 				r.Tasks = append(r.Tasks, def)
 			}
@@ -226,6 +242,18 @@ func (m *groupTasks) findGaps(g *v1alpha1.TaskGroup, top int, creating map[strin
 		}
 	}
 	return out
+}
+
+// replicaSides returns the definitions of the replicas, by index. Nil if Tasks have only one definition.
+func (m *groupTasks) replicaSides() map[int]side {
+	if m.waves == nil || !m.waves.isDifferent() {
+		return nil
+	}
+	sides := make(map[int]side, len(m.records))
+	for _, c := range m.records {
+		sides[c.slot.index] = sides[c.slot.index].addSide(c.side)
+	}
+	return sides
 }
 
 // Defect is why Tasks of a definition cannot exist. The zero value: they can.

@@ -92,6 +92,8 @@ type Input struct {
 	Fleet map[string]RobotMatch
 	// Array is what is known of the indexes of the group's array. Nil for other groups.
 	Array *ArrayInput
+	// Waves decides the definition of each Task if the Job has the strategy Rollout. Nil for other jobs.
+	Waves *Waves
 }
 
 // Member is one Task of the group.
@@ -112,11 +114,18 @@ type Member struct {
 	Evict int32
 	// LostAttempt is an attempt on a lost robot that may be restored, or 0.
 	LostAttempt int32
-	// Outdated is true if the Task has an older definition.
+	// Outdated is true if the Task has an older definition, or another one than a Rollout wants it to have.
 	Outdated bool
 	// Since is when its current run was first seen. Zero if none runs, also if the robot is about to start
 	// the next one.
 	Since time.Time
+	// ChangedAt is when the Task got its revision: its creation, unless IsRevised is true.
+	ChangedAt time.Time
+	// IsRevised is true if a Rollout has changed the revision of the Task since its creation.
+	IsRevised bool
+
+	side                          side
+	undefined, isReplaced, isHeld bool // see verdict
 }
 
 // Replica holds the missing Tasks of one replica.
@@ -125,6 +134,8 @@ type Replica struct {
 	Tasks []*v1alpha1.TaskDefinition
 	// Robot is the robot for the Tasks of a system or sysbatch job. Empty for other jobs.
 	Robot string
+	// Target is true if the Tasks have the definition of a Rollout.
+	Target bool
 }
 
 // Revision updates a Task to the current definition.
@@ -132,6 +143,10 @@ type Revision struct {
 	Name string
 	// Forget resets spec.evictAttempt, which belongs to an earlier rollout.
 	Forget bool
+	// Target selects the definition of the Rollout.
+	Target bool
+	// Keep leaves the Task its definition.
+	Keep bool
 }
 
 // Actions is what the controller does after one Plan.
@@ -274,5 +289,9 @@ func (p *plan) totalTasks() int {
 	case p.isClosed():
 		return len(p.staying) + len(p.departed)
 	}
-	return p.replicaCount()*p.Group.Spec.TasksPerReplica() + len(p.departed)
+	n := p.replicaCount() * p.Group.Spec.TasksPerReplica()
+	if p.Waves != nil {
+		n = max(n, p.begunTasks()) // the target may have more tasks per replica
+	}
+	return n + len(p.departed)
 }

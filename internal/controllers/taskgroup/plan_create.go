@@ -24,7 +24,8 @@ func (p *plan) planCreates() {
 	}
 	var want []Replica
 	for _, r := range p.missingReplicas() {
-		if len(r.Tasks) < p.Group.Spec.TasksPerReplica() {
+		// Robots are reserved by the rules of the group. A Task of a Rollout's revision has its own.
+		if r.Target || len(r.Tasks) < p.Group.Spec.TasksPerReplica() {
 			p.out.Complete = append(p.out.Complete, r)
 		} else {
 			want = append(want, r)
@@ -64,7 +65,9 @@ func (p *plan) missingReplicas() []Replica {
 	room = min(room, p.maxReplicas())
 	want := p.IncompleteReplicas[:min(room, len(p.IncompleteReplicas))]
 	for i := p.NextIndex; i < p.endIndex() && len(want) < room; i++ {
-		want = append(want, Replica{Index: i, Tasks: p.Group.Spec.TaskDefinitions()})
+		r := Replica{Index: i, Target: p.Waves != nil && p.Waves.choose(p.Waves.unitOf(i, ""), otherSide)}
+		r.Tasks = p.Waves.template(p.Group, r.Target).TaskDefinitions()
+		want = append(want, r)
 	}
 	return want
 }

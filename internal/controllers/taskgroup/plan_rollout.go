@@ -12,6 +12,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
@@ -47,6 +48,10 @@ func isOnRobot(s lifecycle.TaskState) bool {
 // place. Running ones are evicted, maxParallel replicas at a time, and the next ones only
 // after these were healthy for a while, so that a broken definition stops early.
 func (p *plan) planRollout() {
+	if p.Waves != nil {
+		p.planWaves()
+		return
+	}
 	var next [][]Member
 	for _, replica := range splitByReplica(p.staying) {
 		p.planRevisions(replica)
@@ -161,7 +166,10 @@ func (p *plan) isReachable(replica []Member) bool {
 }
 
 // isHealthy reports whether a member has completed, or its current run has lasted for minHealthyTime.
-func (p *plan) isHealthy(m Member) bool {
+func (p *plan) isHealthy(m Member) bool { return p.isHealthyFor(m, p.minHealthyTime()) }
+
+// isHealthyFor reports whether a member has completed, or its current run has lasted that long.
+func (p *plan) isHealthyFor(m Member, least time.Duration) bool {
 	switch m.State {
 	case lifecycle.TaskCompleted, lifecycle.TaskCanceled:
 		return true
@@ -169,7 +177,7 @@ func (p *plan) isHealthy(m Member) bool {
 		if m.Since.IsZero() {
 			return false
 		}
-		at := m.Since.Add(p.minHealthyTime())
+		at := m.Since.Add(least)
 		if p.now.Before(at) {
 			p.requeueAt(at)
 			return false
@@ -206,16 +214,19 @@ func (p *plan) minHealthyTime() time.Duration {
 // group that was never changed has no such condition.
 func (p *plan) setRolloutCondition(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
 	was := isRollingOut(p.Group)
-	is := p.rollout.outdated > 0 || was && len(p.rollout.changing) > 0
+	is := p.rollout.outdated > 0 || was && len(p.rollout.changing) > 0 || p.followsUnfinished()
 	if !is && !was || p.jobState().CancelsTasks() {
 		return false
 	}
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: ReasonRollingOut, Message: p.rollout.String(),
+		Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: ReasonRollingOut, Message: p.describeRollout(),
 		ObservedGeneration: p.Group.Generation, LastTransitionTime: metav1.NewTime(p.now),
 	}
 	if !is {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRolledOut, "all unfinished tasks have the current definition"
+		if p.Waves != nil {
+			c.Message = "no Rollout changes the tasks now"
+		}
 	}
 	meta.SetStatusCondition(&s.Conditions, c)
 	if is == was && !p.isNewGeneration() {
@@ -225,7 +236,21 @@ func (p *plan) setRolloutCondition(s *v1alpha1.TaskGroupStatus, _ lifecycle.Coun
 	return true
 }
 
-// String returns the message of the condition.
+// followsUnfinished reports whether a Rollout may still change Tasks that it has not reached.
+func (p *plan) followsUnfinished() bool {
+	return p.Waves != nil && p.Waves.isDifferent() && rollout.IsUnfinished(p.Waves.Rollout)
+}
+
+// describeRollout returns the message of the condition.
+func (p *plan) describeRollout() string {
+	if p.Waves == nil || p.Waves.Rollout == nil {
+		return p.rollout.String()
+	}
+	r := p.Waves.Rollout
+	return fmt.Sprintf("Rollout %s to revision %d: %s", r.Name, r.Status.Revision, p.rollout)
+}
+
+// String returns the part of the message that is about tasks.
 func (r rolloutProgress) String() string {
 	if len(r.changing) == 0 {
 		return fmt.Sprintf("%d tasks have an old definition", r.outdated)

@@ -86,8 +86,8 @@ func (p *plan) planStatus() {
 	counts := p.countTasks(s.CanceledFromReplica)
 	s.TaskCounts = taskcounts.ToStatus(counts)
 	s.CreatedReplicas = p.createdReplicas()
-	s.ObservedGeneration, s.Revisions = p.Group.Generation, p.Revisions
-	urgent := p.Group.HasUnobservedChange()
+	s.ObservedGeneration, s.Revisions, s.RolloutRevisions = p.Group.Generation, p.Revisions, p.rolloutRevisions()
+	urgent := p.Group.HasUnobservedChange() || !maps.Equal(s.RolloutRevisions, p.Group.Status.RolloutRevisions)
 	for _, step := range p.statusSteps() {
 		if step(s, counts) {
 			urgent = true

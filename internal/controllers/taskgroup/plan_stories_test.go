@@ -79,7 +79,7 @@ func (s *story) passTime(d time.Duration) {
 
 // setRobot adds or changes a robot.
 func (s *story) setRobot(name string, fit RobotMatch) {
-	s.logLine("> robot %s: %+v", name, fit)
+	s.logLine("> robot %s: {Schedulable:%v Online:%v}", name, fit.Schedulable, fit.Online)
 	s.fleet[name] = fit
 	s.runUntilStable()
 }
@@ -125,25 +125,19 @@ func (s *story) planOnce() (changed bool) {
 	for _, why := range actions.Reasons {
 		s.logLine("plan: %s", why)
 	}
-	in := w.newTaskBuilder()
 	for _, r := range append(slices.Clone(actions.Reserve), actions.Complete...) {
 		for _, def := range r.Tasks {
-			s.createTask(in.buildTask(taskName(w.Group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot}))
+			s.createTask(w.newBuilderOf(r.Target).buildTask(taskName(w.Group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot}))
 		}
 	}
 	for _, x := range actions.CreateIndexes {
-		s.createTask(in.buildIndexTask(indexTaskName(w.Group, x.Index, "t", nil), x.Index, nil))
+		s.createTask(w.newTaskBuilder().buildIndexTask(indexTaskName(w.Group, x.Index, "t", nil), x.Index, nil))
 	}
 	for _, m := range actions.Evict {
-		s.tasks[m.Name].Spec.EvictAttempt = m.Attempt
+		w.markEvicted(s.tasks[m.Name], m.Attempt)
 	}
 	for _, r := range actions.Revise {
-		t := s.tasks[r.Name]
-		if r.Forget {
-			t.Spec.EvictAttempt = 0
-		}
-		i := slices.IndexFunc(w.Group.Spec.Tasks, func(d v1alpha1.TaskDefinition) bool { return d.Name == t.Spec.Name })
-		in.applyDefinition(t, &w.Group.Spec.Tasks[i])
+		w.newBuilderOf(r.Target).revise(s.now, s.tasks[r.Name], r)
 	}
 	for _, name := range actions.Delete {
 		delete(s.tasks, name)

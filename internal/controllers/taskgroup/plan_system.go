@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
@@ -31,7 +32,7 @@ func (p *plan) isWanted(m Member) bool {
 	if !p.isSystem() {
 		return m.IsIndex || m.Index < p.replicaCount()
 	}
-	if _, matches := p.Fleet[m.Robot]; !matches {
+	if fit, matches := p.Fleet[m.Robot]; !matches || !p.Waves.suits(m, fit) {
 		return false
 	}
 	index, hasReplica := p.replicaByRobot[m.Robot]
@@ -45,7 +46,7 @@ func (p *plan) isWanted(m Member) bool {
 func (p *plan) coveredRobots() int {
 	n := 0
 	for robot, fit := range p.Fleet {
-		if _, hasReplica := p.replicaByRobot[robot]; hasReplica || fit.Schedulable {
+		if _, hasReplica := p.replicaByRobot[robot]; hasReplica || fit.Schedulable && fit.suits(p.Waves.chooseFor(robot)) {
 			n++
 		}
 	}
@@ -59,8 +60,9 @@ func (p *plan) planSystemReplicas() {
 	if p.CreatingTasks > 0 {
 		return
 	}
-	have := map[int]map[string]bool{}
+	have, sides := map[int]map[string]bool{}, map[int]side{}
 	for _, m := range p.Members {
+		sides[m.Index] = sides[m.Index].addSide(m.side)
 		if have[m.Index] == nil {
 			have[m.Index] = map[string]bool{}
 		}
@@ -73,28 +75,30 @@ func (p *plan) planSystemReplicas() {
 		}
 		index, hasReplica := p.replicaByRobot[robot]
 		if !hasReplica {
+			if !p.Fleet[robot].suits(p.Waves.chooseFor(robot)) {
+				continue
+			}
 			for have[free] != nil {
 				free++
 			}
 			index = free
 			free++
 		}
-		if r := p.missingTasks(index, have[index]); len(r.Tasks) > 0 {
-			r.Robot = robot
+		r := Replica{Index: index, Robot: robot, Target: p.Waves != nil && p.Waves.choose(p.Waves.unitOf(index, robot), sides[index])}
+		if r.Tasks = p.missingTasks(r, have[index]); len(r.Tasks) > 0 {
 			p.out.Complete = append(p.out.Complete, r)
 		}
 	}
 }
 
 // missingTasks returns the Tasks of a replica that do not exist.
-func (p *plan) missingTasks(index int, have map[string]bool) Replica {
-	r := Replica{Index: index}
-	for _, def := range p.Group.Spec.TaskDefinitions() {
+func (p *plan) missingTasks(r Replica, have map[string]bool) (missing []*v1alpha1.TaskDefinition) {
+	for _, def := range p.Waves.template(p.Group, r.Target).TaskDefinitions() {
 		if !have[def.Name] {
-			r.Tasks = append(r.Tasks, def)
+			missing = append(missing, def)
 		}
 	}
-	return r
+	return missing
 }
 
 // planRemovals removes surplus Tasks. A Task that may be running is evicted first:

@@ -70,12 +70,14 @@ type taskBuilder struct {
 	heldResources map[string]*v1alpha1.Resources
 	disconnect    v1alpha1.Disconnect // of the job; zero: none
 	meta          map[string]string
+	recordsTimes  bool // Tasks show when they got their revision
 }
 
 // newTaskBuilder returns a builder for the current definition of the group. It leaves the
 // type of batch jobs empty, because every byte of a Task is stored thousands of times.
 func (w *Input) newTaskBuilder() taskBuilder {
 	m := taskBuilder{group: w.Group, revisions: w.Revisions, meta: w.mergeMeta(), heldResources: apiconv.ExtraResources(&w.Group.Spec.TaskGroupTemplate)}
+	m.recordsTimes = w.Waves != nil
 	if w.isKeptRunning() || w.isSysbatch() {
 		m.jobType = w.Job.Spec.Type
 	}
@@ -86,6 +88,18 @@ func (w *Input) newTaskBuilder() taskBuilder {
 		ranges := array.Divide(a)
 		m.ranges = &ranges
 	}
+	return m
+}
+
+// newBuilderOf returns a builder for the definition of the group, or for that of the Rollout.
+func (w *Input) newBuilderOf(target bool) taskBuilder {
+	m := w.newTaskBuilder()
+	if !target || w.Waves == nil || w.Waves.Target == nil {
+		return m
+	}
+	g := *w.Group
+	g.Spec.TaskGroupTemplate = *w.Waves.Target
+	m.group, m.revisions, m.heldResources = &g, w.Waves.TargetRevisions, apiconv.ExtraResources(w.Waves.Target)
 	return m
 }
 
