@@ -157,7 +157,7 @@ func (w *Input) evictionReason(fromScheduler string) string {
 
 // canRequeue reports whether a task that has ended may have to run again.
 func (w *Input) canRequeue(s lifecycle.TaskState) bool {
-	return w.jobState() == lifecycle.JobRequeueing || isStaged(w.Group) ||
+	return w.jobState() == lifecycle.JobRequeueing || isStaged(w.Group, w.Task) ||
 		s == lifecycle.TaskFailed && w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
 
@@ -299,13 +299,16 @@ func (c *Controller) readGroup(ctx context.Context, t *v1alpha1.Task) (*v1alpha1
 	return &g, nil
 }
 
-// isStaged reports whether the tasks of a replica wait for each other. False without a group.
-func isStaged(g *v1alpha1.TaskGroup) bool { return g != nil && g.Spec.HasStages() }
+// isStaged reports whether the tasks of a replica wait for each other, by the definition of its group or by
+// that of a Rollout. False without a group.
+func isStaged(g *v1alpha1.TaskGroup, t *v1alpha1.Task) bool {
+	return g != nil && (g.Spec.HasStages() || len(g.Status.RolloutRevisions) > 0 && (t.Spec.Stage > 0 || t.Spec.Daemon))
+}
 
 // observeReplica reads what matters only for tasks of staged replicas.
 func (c *Controller) observeReplica(ctx context.Context, w *Input) error {
 	t := w.Task
-	if !isStaged(w.Group) {
+	if !isStaged(w.Group, t) {
 		return nil
 	}
 	var tasks v1alpha1.TaskList
@@ -328,7 +331,7 @@ func (c *Controller) observeReplica(ctx context.Context, w *Input) error {
 func (c *Controller) tasksOfReplica(ctx context.Context, o client.Object) []reconcile.Request {
 	t := o.(*v1alpha1.Task)
 	g, err := c.readGroup(ctx, t)
-	if err != nil || !isStaged(g) {
+	if err != nil || !isStaged(g, t) {
 		return nil
 	}
 	return c.listTasks(ctx, t.Namespace, client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()})

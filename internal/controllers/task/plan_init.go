@@ -6,6 +6,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
@@ -36,10 +37,34 @@ func (w *Input) earlierInitTasks() []v1alpha1.TaskDefinition {
 	if w.Group == nil {
 		return nil
 	}
+	if w.hasOtherDefinition() {
+		return w.existingInitTasks()
+	}
 	all := w.Group.Spec.InitTasks
 	for i := range all {
 		if all[i].Name == w.Task.Spec.Name {
 			return all[:i]
+		}
+	}
+	return all
+}
+
+// hasOtherDefinition reports whether the task has another definition than its group, in a job with the
+// strategy Rollout. The group's init tasks may not be those of the task.
+func (w *Input) hasOtherDefinition() bool {
+	return w.Group != nil && rollout.IsUsedBy(w.Job) && w.Group.Status.Revisions[w.Task.Spec.Name] != revision.TaskRevision(w.Task)
+}
+
+// existingInitTasks returns the tasks of the replica that come before this one, by their stages. Those that
+// this task's definition does not have are left out.
+func (w *Input) existingInitTasks() (all []v1alpha1.TaskDefinition) {
+	revisions := w.revisionsFor(w.Task)
+	for stage := int32(1); stage < w.Task.Spec.Stage; stage++ {
+		for i := range w.Siblings {
+			s := &w.Siblings[i].Spec
+			if _, isDefined := revisions[s.Name]; s.Stage == stage && (isDefined || revisions == nil) {
+				all = append(all, s.TaskDefinition)
+			}
 		}
 	}
 	return all
@@ -51,7 +76,11 @@ func (w *Input) initTaskObstacle() string {
 	if w.ReservedRobot == "" {
 		return ""
 	}
-	for _, def := range w.earlierInitTasks() {
+	earlier := w.earlierInitTasks()
+	if n := int(w.Task.Spec.Stage) - 1; w.hasOtherDefinition() && w.revisionsFor(w.Task) != nil && len(earlier) < n {
+		return fmt.Sprintf("waiting until %d more of its init tasks are created", n-len(earlier))
+	}
+	for _, def := range earlier {
 		if !w.isInitTaskReady(&def) {
 			return fmt.Sprintf("waiting for init task %s on robot %s", def.Name, w.ReservedRobot)
 		}
@@ -70,12 +99,6 @@ func (w *Input) isInitTaskReady(def *v1alpha1.TaskDefinition) bool {
 		return taskstate.IsRunning(t)
 	}
 	return t.Status.State == string(lifecycle.TaskCompleted)
-}
-
-// isOutdated reports whether a Task of the replica has an older definition.
-func (w *Input) isOutdated(t *v1alpha1.Task) bool {
-	want, known := w.Group.Status.Revisions[t.Spec.Name]
-	return known && want != revision.TaskRevision(t)
 }
 
 // failedInitTask returns the name of an earlier init task that has failed for good, or "". A task
@@ -120,7 +143,7 @@ func (p *planner) rerunReason() string {
 		return ""
 	case is == lifecycle.TaskCanceled || p.PendingReplicaRobot != p.lastRobot():
 		return "its replica will run on robot " + p.PendingReplicaRobot
-	case p.isOutdated(p.Task):
+	case p.hasChanged():
 		return "its definition has changed"
 	}
 	return ""
