@@ -85,11 +85,11 @@ func (p *plan) decide() {
 	case p.s.Revision == 0:
 		p.start()
 	case p.Job == nil || p.Job.UID != p.s.TargetUID:
-		p.end(v1alpha1.RolloutSuperseded, fmt.Sprintf("Job %s was deleted; its revisions no longer exist", p.r.Spec.Target.Name))
+		p.supersede(fmt.Sprintf("Job %s was deleted; its revisions no longer exist", p.r.Spec.Target.Name))
 	case p.Newer != "":
-		if isLive(p.s.Phase) {
-			p.end(v1alpha1.RolloutSuperseded, fmt.Sprintf("Rollout %s is newer", p.Newer))
-		}
+		p.supersede(fmt.Sprintf("Rollout %s is newer", p.Newer))
+	case !rollout.IsUsedBy(p.Job):
+		p.supersede(fmt.Sprintf("Job %s changes its tasks by itself: its spec.update.strategy is not Rollout", p.Job.Name))
 	case p.s.Phase == v1alpha1.RolloutReverted:
 		p.s.Message = p.describeEnd("all units in contact have revision " + fmt.Sprint(p.Job.Status.CurrentRevision))
 	case p.Target == nil || p.Current == nil:
@@ -99,6 +99,15 @@ func (p *plan) decide() {
 		p.followPhase()
 		p.writeCounts()
 	}
+}
+
+// supersede ends a Rollout for good, also one that has ended before: it decides no more, even if what has
+// superseded it is deleted. Its conditions keep how it ended.
+func (p *plan) supersede(why string) {
+	if !isLive(p.s.Phase) {
+		why += "; before, it was " + p.s.Phase
+	}
+	p.end(v1alpha1.RolloutSuperseded, why)
 }
 
 // isLive reports whether a Rollout in this phase changes units, or will.

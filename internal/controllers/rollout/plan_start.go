@@ -29,7 +29,7 @@ func (p *plan) start() {
 		return
 	}
 	if p.Newer != "" {
-		p.end(v1alpha1.RolloutSuperseded, fmt.Sprintf("Rollout %s is newer", p.Newer))
+		p.supersede(fmt.Sprintf("Rollout %s is newer", p.Newer))
 		return
 	}
 	p.s.Phase = v1alpha1.RolloutPending

@@ -87,7 +87,7 @@ func (p *plan) setConditions() {
 		return
 	case v1alpha1.RolloutSuperseded:
 		if meta.IsStatusConditionTrue(p.s.Conditions, v1alpha1.ConditionComplete) {
-			return // it was complete when its Job was deleted
+			return // it was complete before
 		}
 		if !meta.IsStatusConditionTrue(p.s.Conditions, v1alpha1.ConditionFailed) {
 			p.setFailed(p.s.Phase, p.s.Message)

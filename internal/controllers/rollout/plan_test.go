@@ -135,6 +135,29 @@ func TestPlan_DeletedJobEndsTheRollout(t *testing.T) {
 	}
 }
 
+// If what superseded a Rollout is deleted, the Rollout must not change units back to its revision.
+func TestPlan_SupersedesAlsoWhatHasEnded(t *testing.T) {
+	for _, phase := range []string{v1alpha1.RolloutProgressing, v1alpha1.RolloutComplete, v1alpha1.RolloutAborted, v1alpha1.RolloutReverted} {
+		for why, change := range map[string]func(*Input){
+			"Rollout other is newer": func(w *Input) { w.Newer = "other" },
+			"update.strategy":        func(w *Input) { w.Job.Spec.Update = nil },
+		} {
+			s := ended(t, phase)
+			s.w.Rollout.Generation++ // so that the status is written
+			s.w.Rollout.Status = *Plan(s.now, tick, s.w).Status
+			isComplete := meta.IsStatusConditionTrue(s.w.Rollout.Status.Conditions, v1alpha1.ConditionComplete)
+			change(&s.w)
+			is := Plan(s.now, tick, s.w).Status
+			if is.Phase != v1alpha1.RolloutSuperseded || !strings.Contains(is.Message, why) {
+				t.Errorf("%s: %s: %s", phase, is.Phase, is.Message)
+			}
+			if meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionComplete) != isComplete {
+				t.Errorf("%s: conditions %+v", phase, is.Conditions)
+			}
+		}
+	}
+}
+
 // planUnit returns the state of a unit of a wave that has started.
 func planUnit(t *testing.T, change func(*story, *Unit)) (State, Actions) {
 	t.Helper()

@@ -289,9 +289,9 @@ func (p *plan) totalTasks() int {
 	case p.isClosed():
 		return len(p.staying) + len(p.departed)
 	}
-	n := p.replicaCount() * p.Group.Spec.TasksPerReplica()
+	n := p.replicaCount()*p.Group.Spec.TasksPerReplica() + len(p.departed)
 	if p.Waves != nil {
 		n = max(n, p.begunTasks()) // the target may have more tasks per replica
 	}
-	return n + len(p.departed)
+	return n
 }
