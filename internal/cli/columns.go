@@ -14,6 +14,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
@@ -43,6 +44,11 @@ var columnsOf = map[string]columns{
 		header:     []string{"PHASE", "HOSTNAME", "OS", "CPUS", "RUNNING", "LASTHEARTBEAT", "AGE"},
 		wideHeader: []string{"VERSION", "ADDRESS"},
 		cells:      robotCells,
+	},
+	rolloutKind.resourceName(): {
+		header:     []string{"TARGET", "REVISION", "PHASE", "WAVE", "TOTAL", "UPDATED", "FAILED", "AGE"},
+		wideHeader: []string{"REASON"},
+		cells:      rolloutCells,
 	},
 	flowKind.resourceName(): {
 		header:     []string{"STATE", "STEPS", "DURATION", "AGE"},
@@ -127,6 +133,17 @@ func copyReported[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
+}
+
+func rolloutCells(o client.Object, now time.Time) (cells, wide []string) {
+	r := o.(*robotv1.Rollout)
+	s := r.Status
+	revision := "-"
+	if s.Revision > 0 {
+		revision = fmt.Sprint(s.Revision)
+	}
+	return []string{r.Spec.Target.Name, revision, actions.RolloutPhase(r), orDash(s.CurrentWave), formatCount(s.Counts.Total), formatCount(s.Counts.Updated), formatCount(s.Counts.Failed), ageText(r, now)},
+		[]string{orDash(s.Message)}
 }
 
 func flowCells(o client.Object, now time.Time) (cells, wide []string) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -146,7 +147,7 @@ func serverURL(config *rest.Config) string {
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		robotv1.AddToScheme, flowv1.AddToScheme, cronv1.AddToScheme, rayv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, corev1.AddToScheme, doctor.AddToScheme,
+		robotv1.AddToScheme, flowv1.AddToScheme, cronv1.AddToScheme, rayv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, doctor.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}
@@ -161,6 +162,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 		m.AddSpecific(k.version.WithKind(k.kind), k.version.WithResource(k.plural), k.version.WithResource(k.singular), meta.RESTScopeNamespace)
 	}
 	m.Add(robotv1.GroupVersion.WithKind("HeartbeatSlice"), meta.RESTScopeNamespace)
+	m.Add(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), meta.RESTScopeNamespace)
 	for _, kind := range []string{"ConfigMap", "Secret"} {
 		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}

@@ -42,6 +42,24 @@ type outcomeError struct{ status int }
 
 func (e *outcomeError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
+// statusError carries the exit status of an error that is not printed yet.
+type statusError struct {
+	err    error
+	status int
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+// withStatus sets the exit status of an error. It returns nil if err is nil, and leaves the status of an
+// outcome alone.
+func withStatus(status int, err error) error {
+	if _, isOutcome := errors.AsType[*outcomeError](err); err == nil || isOutcome {
+		return err
+	}
+	return &statusError{err, status}
+}
+
 // unreachableError means that no cluster can be reached.
 type unreachableError struct {
 	server string // if empty, no kubeconfig names a server
@@ -53,12 +71,15 @@ func (e *unreachableError) Unwrap() error { return e.err }
 
 func exitStatus(err error) int {
 	outcome, isOutcome := errors.AsType[*outcomeError](err)
+	own, hasStatus := errors.AsType[*statusError](err)
 	_, isUsage := errors.AsType[*usageError](err)
 	switch {
 	case err == nil:
 		return ExitOK
 	case isOutcome:
 		return outcome.status
+	case hasStatus:
+		return own.status
 	case isUsage || isRefused(err):
 		return ExitUsage
 	case errors.Is(err, errInterrupted):

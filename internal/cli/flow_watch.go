@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -54,7 +53,7 @@ func (o *watchFlowOptions) runWatchFlow(ctx context.Context, d *deps, c *cluster
 	if err != nil {
 		return err
 	}
-	w := &flowWatch{deps: d, cluster: c, flow: found.(*flowv1.JobFlow), printed: map[string]string{}}
+	w := &flowWatch{liveText: newLiveText(d), cluster: c, flow: found.(*flowv1.JobFlow)}
 	ctx, stop := d.newWaitContext(ctx, o.waitTimeout)
 	defer stop()
 	err = d.followUntilEnd(ctx, w, singleObject(c, flowKind, w.flow))
@@ -71,26 +70,16 @@ func (o *watchFlowOptions) runWatchFlow(ctx context.Context, d *deps, c *cluster
 
 // flowWatch follows one flow to its end.
 type flowWatch struct {
-	*deps
-	cluster    *cluster
-	flow       *flowv1.JobFlow
-	connection jobView // only its connection to the API server is used
-
-	drawn   []string          // lines on the terminal
-	printed map[string]string // last line printed to a pipe, by step; the flow's own line has the empty name
-	lost    bool
+	liveText // what it is about is the name of the step; the flow's own line has the empty name
+	cluster  *cluster
+	flow     *flowv1.JobFlow
 }
 
-// applyUpdate updates the view and shows it.
+// applyUpdate updates the view.
 func (w *flowWatch) applyUpdate(u update) error {
-	if u.err != nil {
-		if w.connection.lostSince.IsZero() {
-			w.connection.lostSince = w.now()
-		}
-		w.connection.lostErr = u.err
-		return nil // shown as a note; followSource retries
+	if !w.recordConnection(u) {
+		return nil
 	}
-	w.connection = jobView{}
 	if len(u.objects) == 0 {
 		return fmt.Errorf("jobflow %s was deleted", w.flow.Name)
 	}
@@ -101,29 +90,11 @@ func (w *flowWatch) applyUpdate(u update) error {
 func (w *flowWatch) showView() (ended bool) {
 	v := viewFlow(w.flow, w.now())
 	if w.terminal.live {
-		w.drawFlow(v)
+		w.drawLines(flowLines(v), fitFlow)
 	} else {
 		w.printChanges(v)
 	}
 	return v.HasEnded()
-}
-
-// drawFlow replaces the previous picture on the terminal.
-func (w *flowWatch) drawFlow(v flowView) {
-	size := w.terminal.size()
-	lines := flowLines(v)
-	if note := w.connection.lostNote(w.now()); note != "" {
-		lines = append(lines, []span{{note, yellow}})
-	}
-	var text []string
-	for _, line := range fitFlow(lines, size.height-1) {
-		text = append(text, paintLine(truncateLine(line, size.width-1), w.terminal.color))
-	}
-	if slices.Equal(text, w.drawn) {
-		return
-	}
-	io.WriteString(w.Out, redrawLines(w.drawn, text, size.width)) //nolint:errcheck // a closed terminal needs no update
-	w.drawn = text
 }
 
 // fitFlow keeps the lines that fit the terminal: the head, and the steps from the first one that
@@ -157,22 +128,7 @@ func (w *flowWatch) printChanges(v flowView) {
 		}
 		w.printChange(s.Name, s.Name+": "+text+explain.PrefixColon(s.Note))
 	}
-	note := w.connection.lostNote(w.now())
-	switch {
-	case note != "" && !w.lost:
-		w.lost = true
-		fmt.Fprintln(w.Err, note)
-	case w.connection.lostSince.IsZero() && w.lost:
-		w.lost = false
-		fmt.Fprintln(w.Err, "reconnected to the API server")
-	}
-}
-
-func (w *flowWatch) printChange(about, text string) {
-	if text = stripControl(text); w.printed[about] != text {
-		w.printed[about] = text
-		fmt.Fprintln(w.Out, text)
-	}
+	w.printConnection()
 }
 
 func (w *flowWatch) stopWatching(reason string, status int) error {

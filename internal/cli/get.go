@@ -35,7 +35,7 @@ func getCommand(d *deps) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
 		Use:   "get [TYPE [NAME...]]",
-		Short: "Display Jobs, tasks, robots, flows, Ray clusters and Pods",
+		Short: "Display Jobs, tasks, robots, rollouts, flows, Ray clusters and Pods",
 		Long: `Lists objects, or displays the named ones. TYPE is one of
   ` + strings.Join(getTypes, ", ") + `.
 Without a type, it lists all types but Pods. A named Job is displayed as a tree:
@@ -200,7 +200,7 @@ func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, err
 		switch {
 		case err == nil:
 			sets = append(sets, objectSet{k, objects})
-		case len(o.kinds) > 1 && isMissingKind(err) && k.version.Group != robotv1.GroupVersion.Group: // not every cluster has them
+		case len(o.kinds) > 1 && isMissingKind(err) && k.isOptional():
 		case len(o.kinds) > 1 && apierrors.IsForbidden(err):
 			errs = append(errs, err)
 		default:

@@ -3,8 +3,9 @@ package cli
 import "github.com/spf13/cobra"
 
 func jobCommand(d *deps) *cobra.Command {
-	return nounCommand("job", "Pause, resume, cancel, requeue or prioritize Jobs",
-		pauseCommand(d), resumeCommand(d), cancelCommand(d), requeueJobCommand(d), priorityCommand(d))
+	return nounCommand("job", "Pause, resume, cancel, requeue or prioritize Jobs, and show and restore their revisions",
+		pauseCommand(d), resumeCommand(d), cancelCommand(d), requeueJobCommand(d), priorityCommand(d),
+		jobHistoryCommand(d), jobDiffCommand(d), rollbackCommand(d))
 }
 
 func taskCommand(d *deps) *cobra.Command {

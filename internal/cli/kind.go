@@ -61,18 +61,26 @@ var (
 var (
 	templateKind = kind{"JobTemplate", "jobtemplates", "jobtemplate", []string{"templates", "template", "rjt"},
 		func() client.Object { return &robotv1.JobTemplate{} }, func() client.ObjectList { return &robotv1.JobTemplateList{} }, robotv1.GroupVersion}
+	rolloutKind = kind{"Rollout", "rollouts", "rollout", []string{"rro"},
+		func() client.Object { return &robotv1.Rollout{} }, func() client.ObjectList { return &robotv1.RolloutList{} }, robotv1.GroupVersion}
 	cronFlowKind = kind{"CronJobFlow", "cronjobflows", "cronjobflow", []string{"cjf"},
 		func() client.Object { return &cronv1.CronJobFlow{} }, func() client.ObjectList { return &cronv1.CronJobFlowList{} }, cronv1.GroupVersion}
 	rayKind = kind{"RayCluster", "rayclusters", "raycluster", []string{"ray"},
 		func() client.Object { return &rayv1.RayCluster{} }, func() client.ObjectList { return &rayv1.RayClusterList{} }, rayv1.GroupVersion}
 
 	// categoryKinds are the kinds of "get all". Pods are left out: those of other programs are Pods, too.
-	categoryKinds = append(slices.Clone(kinds), flowKind, cronFlowKind, podJobKind, rayKind, templateKind)
+	categoryKinds = append(slices.Clone(kinds), rolloutKind, flowKind, cronFlowKind, podJobKind, rayKind, templateKind)
 	getKinds      = append(slices.Clone(categoryKinds), podKind)
 )
 
 // getTypes are the names of getKinds for users.
-var getTypes = []string{"jobs", "groups", "tasks", "robots", "flows", "cronjobflows", "vcjobs", "rayclusters", "jobtemplates", "pods", "all"}
+var getTypes = []string{"jobs", "groups", "tasks", "robots", "rollouts", "flows", "cronjobflows", "vcjobs", "rayclusters", "jobtemplates", "pods", "all"}
+
+// isOptional reports whether there are clusters without the kind: those without workflows, and those of
+// a version before Rollouts.
+func (k kind) isOptional() bool {
+	return k.version.Group != robotv1.GroupVersion.Group || k.isSame(rolloutKind)
+}
 
 // resourceName returns the name with its group, as in job.robot.k8s4r.io.
 func (k kind) resourceName() string {
