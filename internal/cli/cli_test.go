@@ -87,6 +87,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		kinds:       []string{"jobs", "taskgroups", "tasks", "robots", "jobtemplates"}}
 	inner := fakeapi.NewBuilder(newScheme()).WithObjects(objects...).
 		WithIndex(&robotv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&robotv1.Rollout{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&flowv1.JobFlow{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	b.client = interceptor.NewClient(inner, interceptor.Funcs{Get: b.get, Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete, Patch: b.patch})
 	b.deps = b.newDeps()
@@ -283,8 +284,9 @@ func TestNewRootCommand_UsesNameOfProgram(t *testing.T) {
 
 func TestHelp_MatchesGolden(t *testing.T) {
 	for _, verb := range []string{"run", "watch", "get", "top", "top robots", "top tasks", "open", "why", "status", "doctor", "delete", "version",
-		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
-		"robot", "robot cordon", "robot uncordon", "robot requeue"} {
+		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "job history", "job diff", "job rollback", "task", "task requeue",
+		"robot", "robot cordon", "robot uncordon", "robot requeue",
+		"rollout", "rollout start", "rollout status", "rollout approve", "rollout revert"} {
 		t.Run(verb+" explains itself", func(t *testing.T) {
 			b := newBench(t)
 			words := strings.Fields(verb)
@@ -330,7 +332,7 @@ func TestCommands_RejectInvalidInput(t *testing.T) {
 		{"two mistakes are both message", []string{"run", "--count", "0", "--cpu", "x", "--", "x"}, "--cpu=x: must be"},
 		{"watch without a job", []string{"watch"}, "watch: accepts 1 arg(s), received 0; see k8s4r watch --help"},
 		{"watch of something else", []string{"watch", "robot/r1"}, `"robot/r1" does not name a job`},
-		{"get of an unknown type", []string{"get", "nodes"}, `unknown type "nodes": must be one of jobs, groups, tasks, robots, flows`},
+		{"get of an unknown type", []string{"get", "nodes"}, `unknown type "nodes": must be one of jobs, groups, tasks, robots, rollouts, flows`},
 		{"get with a bad selector", []string{"get", "jobs", "-l", "a=("}, "--selector=a=(: unable to parse"},
 		{"get with a bad output", []string{"get", "jobs", "-o", "xml"}, "--output=xml: must be json, yaml, wide, name"},
 		{"get all with a name", []string{"get", "all", "x"}, "get all: does not accept names"},
@@ -382,7 +384,7 @@ func TestCompletion_OffersNamesAndValues(t *testing.T) {
 		want string
 	}{
 		{"watch offers jobs", []string{"__complete", "watch", "de"}, "demo\n:4\n"},
-		{"get offers types", []string{"__complete", "get", ""}, "jobs\ngroups\ntasks\nrobots\nflows\ncronjobflows\nvcjobs\nrayclusters\njobtemplates\npods\nall\n:4\n"},
+		{"get offers types", []string{"__complete", "get", ""}, "jobs\ngroups\ntasks\nrobots\nrollouts\nflows\ncronjobflows\nvcjobs\nrayclusters\njobtemplates\npods\nall\n:4\n"},
 		{"get offers names of the type", []string{"__complete", "get", "job", ""}, "demo\nother\n:4\n"},
 		{"delete offers jobs", []string{"__complete", "delete", "job", "o"}, "other\n:4\n"},
 		{"driver offers what run can do", []string{"__complete", "run", "--driver", ""}, "exec\nraw_exec\n:4\n"},
@@ -394,11 +396,14 @@ func TestCompletion_OffersNamesAndValues(t *testing.T) {
 		{"robot requeue offers robots", []string{"__complete", "robot", "requeue", "robot-1", "robot-3"}, "robot-3\n:4\n"},
 		{"robot requeue offers jobs", []string{"__complete", "robot", "requeue", "robot-1", "--job", ""}, "demo\nother\n:4\n"},
 		{"why offers one task", []string{"__complete", "why", "demo"}, "demo-inspect-0-main\n:4\n"},
+		{"rollout pause offers rollouts", []string{"__complete", "rollout", "pause", ""}, "newer\n:4\n"},
+		{"rollout approve offers waves that need it", []string{"__complete", "rollout", "approve", "newer", ""}, "fleet\n:4\n"},
+		{"rollout start offers jobs", []string{"__complete", "rollout", "start", "de"}, "demo\n:4\n"},
 		{"job offers verbs", []string{"__complete", "job", "pa"}, "pause\tPause Jobs; running tasks continue\n:4\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			nothing := func(*robotv1.Task) {}
-			b := newBench(t, append(fleet(), job("demo"), job("other"), task("demo", "inspect", 0, nothing), task("other", "inspect", 0, nothing))...)
+			b := newBench(t, append(fleet(), rolloutOf("newer", "demo", robotv1.RolloutProgressing), job("demo"), job("other"), task("demo", "inspect", 0, nothing), task("other", "inspect", 0, nothing))...)
 			if status := b.run(row.args...); status != 0 || b.out.String() != row.want {
 				t.Errorf("exit %d, out %q, want %q", status, b.out.String(), row.want)
 			}
