@@ -54,7 +54,7 @@ func (o *jobDiffOptions) parseArgs(args []string) (err error) {
 		return err
 	}
 	for _, text := range args[1:] {
-		n, err := parseRevision("revision", text)
+		n, err := parseRevision(text)
 		if err != nil {
 			return err
 		}

@@ -138,10 +138,10 @@ func (d definition) renderYAML() (string, error) {
 }
 
 // parseRevision parses the number of a revision.
-func parseRevision(name, text string) (int64, error) {
+func parseRevision(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > maxRevision {
-		return 0, usagef("%s %q: must be a number from 1 to %d; `job history` lists the revisions", name, text, int64(maxRevision))
+		return 0, usagef("revision %q: must be a number from 1 to %d; `job history` lists the revisions", text, int64(maxRevision))
 	}
 	return n, nil
 }

@@ -214,7 +214,7 @@ func (o *startRolloutOptions) startRollout(ctx context.Context, d *deps, c *clus
 	return nil
 }
 
-// checkTarget returns an error if the Job cannot be the target. The Rollout would only wait for ever.
+// checkTarget returns an error if the Job cannot be the target. The Rollout would only never start.
 func (o *startRolloutOptions) checkTarget(ctx context.Context, c *cluster) error {
 	job, err := readNamed[*robotv1.Job](ctx, c, jobKind, o.job)
 	if err != nil {
