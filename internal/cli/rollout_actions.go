@@ -145,7 +145,7 @@ func (d *deps) listWaves(ctx context.Context, conn *connection, ref string) (nam
 		return nil
 	}
 	for i := range r.Spec.Waves {
-		if w := &r.Spec.Waves[i]; w.Approval == actions.ApprovalManual && !slices.Contains(r.Spec.ApprovedWaves, w.Name) {
+		if w := &r.Spec.Waves[i]; w.Approval == robotv1.ApprovalManual && !slices.Contains(r.Spec.ApprovedWaves, w.Name) {
 			names = append(names, w.Name)
 		}
 	}

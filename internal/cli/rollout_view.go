@@ -99,7 +99,7 @@ func waveUnits(w *robotv1.RolloutWave) string {
 func (v rolloutView) waveState(i int) string {
 	w := &v.Spec.Waves[i]
 	if i >= len(v.Status.Waves) {
-		if w.Approval == actions.ApprovalManual && !slices.Contains(v.Spec.ApprovedWaves, w.Name) && !v.hasEnded() {
+		if w.Approval == robotv1.ApprovalManual && !slices.Contains(v.Spec.ApprovedWaves, w.Name) && !v.hasEnded() {
 			return "needs approval"
 		}
 		return "not started"

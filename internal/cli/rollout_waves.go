@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
 // Bounds of a Rollout that are checked before it is sent.
@@ -93,7 +92,7 @@ func parseWave(spec, name string) (robotv1.RolloutWave, error) {
 		case hasValue:
 			err = setWaveOption(&w, key, value)
 		case key == "approval":
-			w.Approval = actions.ApprovalManual
+			w.Approval = robotv1.ApprovalManual
 		default:
 			err = setWaveSize(&w, key)
 		}

@@ -28,9 +28,6 @@ var (
 	RevertRollout = RolloutAction{Verb: "revert", desired: robotv1.RolloutDesiredReverted, done: robotv1.RolloutReverting}
 )
 
-// ApprovalManual is the value of approval of a wave that waits until a user approves it.
-const ApprovalManual = "manual"
-
 // rolloutVerbs are the actions that a phase allows. A Rollout has ended in a phase that allows none or
 // only a revert.
 var rolloutVerbs = map[string][]string{
@@ -129,7 +126,7 @@ func checkWaves(r *robotv1.Rollout, waves []string) error {
 	for i := range r.Spec.Waves {
 		w := &r.Spec.Waves[i]
 		all = append(all, w.Name)
-		if w.Approval == ApprovalManual {
+		if w.Approval == robotv1.ApprovalManual {
 			manual = append(manual, w.Name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func rolloutIn(phase, desired string) *robotv1.Rollout {
 	r := &robotv1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: "r1"}}
 	r.Spec.Target.Name, r.Spec.DesiredState, r.Status.Phase = "demo", desired, phase
-	r.Spec.Waves = []robotv1.RolloutWave{{Name: "canary"}, {Name: "hall", Approval: ApprovalManual}, {Name: "fleet", Approval: ApprovalManual}}
+	r.Spec.Waves = []robotv1.RolloutWave{{Name: "canary"}, {Name: "hall", Approval: robotv1.ApprovalManual}, {Name: "fleet", Approval: robotv1.ApprovalManual}}
 	return r
 }
 
