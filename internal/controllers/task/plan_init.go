@@ -50,9 +50,9 @@ func (w *Input) earlierInitTasks() []v1alpha1.TaskDefinition {
 }
 
 // hasOtherDefinition reports whether the task has another definition than its group, in a job with the
-// strategy Rollout. The group's init tasks may not be those of the task.
+// strategy Rollout. The group's init tasks may not be those of the task. A task of an old manager has no stage.
 func (w *Input) hasOtherDefinition() bool {
-	return w.Group != nil && rollout.IsUsedBy(w.Job) && w.Group.Status.Revisions[w.Task.Spec.Name] != revision.TaskRevision(w.Task)
+	return w.Group != nil && w.Task.Spec.Stage > 0 && rollout.IsUsedBy(w.Job) && w.Group.Status.Revisions[w.Task.Spec.Name] != revision.TaskRevision(w.Task)
 }
 
 // existingInitTasks returns the tasks of the replica that come before this one, by their stages. Those that

@@ -112,9 +112,11 @@ const jobKind = "Job"
 
 // onDecisionChange drops updates of a Rollout that only show its progress.
 func onDecisionChange() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !rollout.HasSameDecisions(e.ObjectOld.(*v1alpha1.Rollout), e.ObjectNew.(*v1alpha1.Rollout))
-	}})
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: isNewDecision})
+}
+
+func isNewDecision(e event.UpdateEvent) bool {
+	return !rollout.HasSameDecisions(e.ObjectOld.(*v1alpha1.Rollout), e.ObjectNew.(*v1alpha1.Rollout))
 }
 
 // onNewRevision drops updates and deletions of revisions, except new numbers: the content never changes.

@@ -247,14 +247,23 @@ func (p *plan) describeRollout() string {
 		return p.rollout.String()
 	}
 	r := p.Waves.Rollout
-	return fmt.Sprintf("Rollout %s to revision %d: %s", r.Name, r.Status.Revision, p.rollout)
+	message := fmt.Sprintf("Rollout %s to revision %d: %d tasks are next", r.Name, r.Status.Revision, p.rollout.outdated)
+	if len(p.rollout.changing) > 0 {
+		message += "; updating replicas " + p.rollout.listChanging()
+	}
+	return message
 }
 
-// String returns the part of the message that is about tasks.
+// String returns the message of the condition without a Rollout.
 func (r rolloutProgress) String() string {
 	if len(r.changing) == 0 {
 		return fmt.Sprintf("%d tasks have an old definition", r.outdated)
 	}
+	return fmt.Sprintf("%d tasks have an old definition; updating replicas %s", r.outdated, r.listChanging())
+}
+
+// listChanging returns the replicas that are changing, as text.
+func (r rolloutProgress) listChanging() string {
 	names := make([]string, 0, maxListedReplicas)
 	for _, index := range r.changing[:min(len(r.changing), maxListedReplicas)] {
 		names = append(names, strconv.Itoa(index))
@@ -262,7 +271,7 @@ func (r rolloutProgress) String() string {
 	if len(r.changing) > maxListedReplicas {
 		names = append(names, "...")
 	}
-	return fmt.Sprintf("%d tasks have an old definition; updating replicas %s", r.outdated, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // maxNamed is how many replicas a message lists.

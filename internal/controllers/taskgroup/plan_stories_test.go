@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -31,7 +33,14 @@ type story struct {
 	stuck map[string]bool
 	// waiting are the names of Tasks that do not start.
 	waiting map[string]bool
-	output  strings.Builder
+	// fatal are the commands that fail for good.
+	fatal  map[string]bool
+	output strings.Builder
+
+	// rollout is the effective one, or nil, and target changes the group to its revision.
+	rollout      *v1alpha1.Rollout
+	target       func(*v1alpha1.TaskGroupSpec)
+	robotChanges int
 }
 
 func newStory(t *testing.T, kind string, count int32, tasks ...string) *story {
@@ -81,6 +90,7 @@ func (s *story) passTime(d time.Duration) {
 func (s *story) setRobot(name string, fit RobotMatch) {
 	s.logLine("> robot %s: {Schedulable:%v Online:%v}", name, fit.Schedulable, fit.Online)
 	s.fleet[name] = fit
+	s.robotChanges++
 	s.runUntilStable()
 }
 
@@ -119,8 +129,11 @@ func (s *story) runUntilStable() {
 }
 
 func (s *story) planOnce() (changed bool) {
-	w := Input{Group: s.w.Group, Job: s.w.Job, Fleet: s.fleet}
-	s.counts.withGroup("g", func(m *groupTasks) { m.fillInput(&w, nil) })
+	w := Input{Group: s.w.Group, Job: s.w.Job, Fleet: s.fleet, Waves: s.newWaves()}
+	s.counts.withGroup("g", func(m *groupTasks) {
+		m.fleet.version.robots = s.robotChanges
+		m.fillInput(&w, nil)
+	})
 	actions := Plan(s.now, Config{Tick: time.Nanosecond}.WithDefaults(), w)
 	for _, why := range actions.Reasons {
 		s.logLine("plan: %s", why)
@@ -156,6 +169,7 @@ func (s *story) planOnce() (changed bool) {
 
 func (s *story) createTask(t *v1alpha1.Task) {
 	s.logLine("created %s", strings.TrimSpace(t.Name+" "+t.Spec.TargetRobot))
+	t.CreationTimestamp = metav1.NewTime(s.now)
 	s.tasks[t.Name] = t
 }
 
@@ -191,9 +205,13 @@ func (s *story) runRobotOf(t *v1alpha1.Task) string {
 		return "has left its robot"
 	case state == lifecycle.TaskSoftFailed && s.broken[command]:
 		return ""
-	case state.IsPlaceable() && t.Labels[v1alpha1.LabelRevision] == s.w.Group.Status.Revisions[t.Spec.Name]:
+	case state.IsPlaceable() && s.mayStart(t):
 		t.Status.Attempt++
 		t.Status.State = string(lifecycle.TaskRunning)
+		if s.fatal[command] {
+			t.Status.State = string(lifecycle.TaskFailed)
+			return "fails for good with " + command
+		}
 		if s.broken[command] {
 			t.Status.State = string(lifecycle.TaskSoftFailed)
 			return "fails with " + command
@@ -201,6 +219,14 @@ func (s *story) runRobotOf(t *v1alpha1.Task) string {
 		return "runs " + command
 	}
 	return ""
+}
+
+// mayStart reports whether the task controller starts a Task.
+func (s *story) mayStart(t *v1alpha1.Task) bool {
+	if !rollout.IsUsedBy(s.w.Job) {
+		return t.Labels[v1alpha1.LabelRevision] == s.w.Group.Status.Revisions[t.Spec.Name]
+	}
+	return t.Spec.EvictAttempt == 0 || t.Spec.EvictAttempt != t.Status.Attempt || t.Annotations[v1alpha1.AnnotationRevisedAt] != ""
 }
 
 // reportIndexes shows the ends of indexes of a range, as the server does, and its state.

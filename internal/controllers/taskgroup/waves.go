@@ -33,9 +33,9 @@ type Waves struct {
 	targetUID types.UID
 }
 
-// isDifferent reports whether the target definition is known and is not the base definition.
+// isDifferent reports whether there is a target definition that is not the base definition.
 func (w *Waves) isDifferent() bool {
-	return w.Target != nil && !maps.Equal(w.TargetRevisions, w.BaseRevisions)
+	return w.Rollout != nil && w.Target != nil && !maps.Equal(w.TargetRevisions, w.BaseRevisions)
 }
 
 // unitOf returns the unit of a replica. The robot matters only for system jobs.

@@ -29,7 +29,9 @@ func ruleChecks(rules *Rules, required capabilities) []Check {
 			checks = append(checks, constraintCheck(c))
 		}
 	}
-	checks = append(checks, driverCheck(strings.Split(required.drivers, ",")))
+	if required.drivers != "" { // empty only without tasks
+		checks = append(checks, driverCheck(strings.Split(required.drivers, ",")))
+	}
 	if required.isolation != "" {
 		checks = append(checks, isolationCheck(strings.Split(required.isolation, ",")))
 	}
@@ -210,6 +212,7 @@ func CanAnyRun(d *Demand, robots []Robot) bool {
 
 // NewMatcher returns a function that reports whether a robot meets the rules, has the drivers and
 // the isolation for these tasks, and allows them by its policy, independent of the tasks that it holds and of its phase.
+// Without tasks, only the rules count.
 func NewMatcher(rules *Rules, tasks []Task) func(*Robot) bool {
 	d := Demand{Tasks: tasks}
 	checks := append(ruleChecks(rules, d.requiredCapabilities()), policyCheck(tasks))

@@ -1,0 +1,55 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+func TestIsUsedBy(t *testing.T) {
+	for _, c := range []struct {
+		jobType, strategy string
+		want              bool
+	}{
+		{v1alpha1.JobTypeService, v1alpha1.UpdateRollout, true},
+		{v1alpha1.JobTypeSystem, v1alpha1.UpdateRollout, true},
+		{v1alpha1.TaskTypeSysbatch, v1alpha1.UpdateRollout, true},
+		{v1alpha1.JobTypeBatch, v1alpha1.UpdateRollout, false},
+		{"", v1alpha1.UpdateRollout, false}, // batch is the default
+		{v1alpha1.JobTypeService, v1alpha1.UpdateImmediate, false},
+		{v1alpha1.JobTypeService, "", false},
+	} {
+		j := &v1alpha1.Job{Spec: v1alpha1.JobSpec{Type: c.jobType, Update: &v1alpha1.JobUpdate{Strategy: c.strategy}}}
+		if got := IsUsedBy(j); got != c.want {
+			t.Errorf("%s, %s: %v", c.jobType, c.strategy, got)
+		}
+	}
+	if IsUsedBy(nil) || IsUsedBy(&v1alpha1.Job{Spec: v1alpha1.JobSpec{Type: v1alpha1.JobTypeService}}) {
+		t.Error("used by no job, or without update")
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	r := &v1alpha1.Rollout{}
+	if got := Deadline(r); got != 10*time.Minute {
+		t.Errorf("default %s", got)
+	}
+	r.Spec.Deadline = v1alpha1.NewDuration(time.Minute)
+	if got := Deadline(r); got != time.Minute {
+		t.Errorf("set to 1m: %s", got)
+	}
+}
+
+func TestIsUnfinished(t *testing.T) {
+	for phase, want := range map[string]bool{
+		"": false, v1alpha1.RolloutPending: false, v1alpha1.RolloutProgressing: true, v1alpha1.RolloutWaitingForApproval: true,
+		v1alpha1.RolloutPausing: true, v1alpha1.RolloutPaused: true, v1alpha1.RolloutAborted: false, v1alpha1.RolloutReverting: true,
+		v1alpha1.RolloutReverted: false, v1alpha1.RolloutComplete: false, v1alpha1.RolloutSuperseded: false,
+	} {
+		r := &v1alpha1.Rollout{Status: v1alpha1.RolloutStatus{Phase: phase}}
+		if got := IsUnfinished(r); got != want {
+			t.Errorf("%s: %v", phase, got)
+		}
+	}
+}
