@@ -98,17 +98,25 @@ func (p *plan) planWaveRevisions(replica []Member) {
 		}
 		switch {
 		case !isWaiting(m.State) || m.LostAttempt != 0 || !p.canRevise():
-		case isOutdated && !p.isTargetObserved():
-		case isOutdated && m.undefined:
-			p.out.Delete = append(p.out.Delete, m.Name)
-			p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": "+describeReplacement(m))
 		case isOutdated:
-			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.isUnfinished(m), Target: target})
-			p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("update %s to the %s", m.Name, describeSide(target)))
+			p.changeWaiting(m, target)
 		case m.isHeld:
 			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: true, Keep: true})
 			p.out.Reasons = append(p.out.Reasons, "start "+m.Name+" again with the definition that it has")
 		}
+	}
+}
+
+// changeWaiting gives a waiting Task one of the definitions, or deletes it if that has no such task.
+func (p *plan) changeWaiting(m Member, target bool) {
+	switch {
+	case !p.isTargetObserved():
+	case m.undefined:
+		p.out.Delete = append(p.out.Delete, m.Name)
+		p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": "+describeReplacement(m))
+	default:
+		p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.isUnfinished(m), Target: target})
+		p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("update %s to the %s", m.Name, describeSide(target)))
 	}
 }
 

@@ -334,6 +334,8 @@ func TestTaskBuilder_DefinitionOfRollout(t *testing.T) {
 func TestPlan_WavesStatus(t *testing.T) {
 	w := newInput(1, inWaves(), withTasks(lifecycle.TaskRunning, 1), inState("running"), statusWritten(0))
 	w.Group.Status.RolloutRevisions = nil
+	rolloutUnfinished(&w) // so that nothing else of the status is urgent
+	started(&w)
 	got := Plan(noon, Config{}.WithDefaults(), w)
 	if got.Status == nil || got.Status.RolloutRevisions["t"] != w.Waves.TargetRevisions["t"] {
 		t.Fatalf("the revisions of the Rollout are not written at once: %+v", got.Status)
