@@ -61,7 +61,10 @@ func TestPlan_Waves(t *testing.T) {
 		}
 		w.Waves.Fleet = w.Fleet
 	}
-	runsOnce := func(w *Input) { w.Job.Spec.Type = v1alpha1.TaskTypeSysbatch }
+	runsOnce := func(w *Input) {
+		isSystem(w)
+		w.Job.Spec.Type = v1alpha1.TaskTypeSysbatch
+	}
 	unobserved := func(w *Input) { w.Group.Status.RolloutRevisions = nil }
 	two := func(r *v1alpha1.Rollout) { r.Spec.MaxUnavailable = new(intstr.FromInt32(2)) }
 	for _, c := range []struct {
