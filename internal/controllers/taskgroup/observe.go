@@ -173,10 +173,15 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	w.ReservationPending = m.requestedAt == m.reservationCount+1
 	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
 	w.Defect, w.DefinitionBytes = m.defect, m.definitionBytes
-	top := min(m.nextIndex, apiconv.ReplicaCount(g))
-	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() || w.Waves != nil && w.Waves.isDifferent() {
+	if top := min(m.nextIndex, apiconv.ReplicaCount(g)); m.mayHaveGaps(w, top) {
 		w.IncompleteReplicas = m.findGaps(g, top, creating)
 	}
+}
+
+// mayHaveGaps reports whether Tasks of the replicas below top may be missing. The definition of a Rollout may
+// have other tasks than the group.
+func (m *groupTasks) mayHaveGaps(w *Input, top int) bool {
+	return m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*w.Group.Spec.TasksPerReplica() || w.Waves != nil && w.Waves.isDifferent()
 }
 
 // updateDefinition recomputes what follows from the definitions of the group, once per change of them.

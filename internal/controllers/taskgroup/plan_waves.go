@@ -136,6 +136,7 @@ func (p *plan) alignment(replica []Member) (target, align bool) {
 		return true, false
 	case rollout.Base:
 		return false, false
+	case rollout.Keep:
 	}
 	if !p.alignsReplicas() {
 		return false, false

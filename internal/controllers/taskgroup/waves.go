@@ -165,6 +165,7 @@ func (w *Waves) choose(u rollout.Unit, siblings side) (target bool) {
 		return true
 	case rollout.Base:
 		return false
+	case rollout.Keep:
 	}
 	return siblings == targetSide && w.Target != nil
 }
