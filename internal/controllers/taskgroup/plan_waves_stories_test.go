@@ -238,6 +238,20 @@ func TestPlan_WavesStories(t *testing.T) {
 				s.passTime(minHealthyTime)
 			},
 		},
+		"waves-of-tasks-that-run-once": {
+			func(t *testing.T) *story { return newWavesStory(t, v1alpha1.JobTypeSysbatch, 1, "t") },
+			func(s *story) {
+				s.addRobots(3)
+				for _, task := range []string{"j-g-0-t", "j-g-1-t", "j-g-2-t"} {
+					s.endTask(task, lifecycle.TaskCompleted)
+				}
+				s.startRollout("command v2", command(0, "v2"), 3)
+				s.endTask("j-g-0-t", lifecycle.TaskCompleted)
+				s.endTask("j-g-1-t", lifecycle.TaskFailed)
+				s.endTask("j-g-2-t", lifecycle.TaskCompleted)
+				s.logCommands()
+			},
+		},
 		"waves-robots-join": {
 			func(t *testing.T) *story { return newWavesStory(t, "system", 1, "t") },
 			func(s *story) {
