@@ -143,7 +143,7 @@ func (f *rolloutFleet) follow(r *v1alpha1.Rollout, robot string) error {
 	if err := f.Get(f.Context(), f.key("j-"+robot), &t); err != nil {
 		return err
 	}
-	want := map[rollout.Wish]string{rollout.Target: f.revisions[2], rollout.Base: f.revisions[1]}[rollout.Decide(r, rollout.Unit{Name: robot})]
+	want := map[rollout.Decision]string{rollout.Target: f.revisions[2], rollout.Base: f.revisions[1]}[rollout.Decide(r, rollout.Unit{Name: robot})]
 	if want == "" || t.Labels[v1alpha1.LabelRevision] == want {
 		return nil
 	}

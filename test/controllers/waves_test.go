@@ -34,6 +34,7 @@ func (s *space) rolloutJob(jobType string, count int32, running int) {
 	s.Helper()
 	g := healthyAfter(group("g", count, "t"), 0)
 	g.Update.MaxParallel = 10
+	g.RestartPolicy = &v1alpha1.RestartPolicy{Mode: v1alpha1.RestartFail} // a task that fails has failed for good
 	s.jobOf(jobType, "j", func(j *v1alpha1.JobSpec) { j.Update = &v1alpha1.JobUpdate{Strategy: v1alpha1.UpdateRollout} }, g)
 	s.awaitEnvWord("j-g", "", running)
 }
@@ -179,23 +180,16 @@ func changesNothingWithoutARollout(s *space) {
 func (s *space) failsWith(word string, fails func(*v1alpha1.Task) bool) {
 	s.follow(func(t *v1alpha1.Task) {
 		state := lifecycle.TaskState(t.Status.State)
-		var signals []lifecycle.TaskSignal
+		signal, reason := lifecycle.TaskStarted, ""
 		switch {
-		case !state.HoldsResources():
-		case t.Status.Reason == v1alpha1.ReasonEvicting:
-			signals = []lifecycle.TaskSignal{lifecycle.TaskAttemptFailed}
-		case t.Spec.Env["WORD"] == word && state == lifecycle.TaskDispatching && fails(t):
-			signals = []lifecycle.TaskSignal{lifecycle.TaskAttemptFailed}
-		case state == lifecycle.TaskDispatching:
-			signals = []lifecycle.TaskSignal{lifecycle.TaskStarted}
+		case state.HoldsResources() && t.Status.Reason == v1alpha1.ReasonEvicting:
+			signal, reason = lifecycle.TaskAttemptFailed, "Stopped"
+		case state != lifecycle.TaskDispatching:
+			return
+		case t.Spec.Env["WORD"] == word && fails(t):
+			signal, reason = lifecycle.TaskAttemptFailed, "ExitCode"
 		}
-		for _, g := range signals {
-			reason := ""
-			if g == lifecycle.TaskAttemptFailed && t.Status.Reason == v1alpha1.ReasonEvicting {
-				reason = "Stopped"
-			}
-			_ = carry(t, g, reason) && s.Status().Update(s.Context(), t) == nil
-		}
+		_ = carry(t, signal, reason) && s.Status().Update(s.Context(), t) == nil
 	}, func() {})
 }
 
@@ -206,7 +200,6 @@ func revertsByItself(s *space) {
 	s.changeWord("bad", 2)
 	s.rollout("r", []v1alpha1.RolloutWave{wave("first", 40), wave("rest", 100)}, func(r *v1alpha1.RolloutSpec) {
 		r.AbortAt, r.OnAbort = &v1alpha1.RolloutAbort{Percent: 50, MinFinished: 2}, v1alpha1.OnAbortRevert
-		r.Deadline = v1alpha1.NewDuration(5 * time.Second)
 	})
 	touched := map[string]bool{}
 	testkit.EventuallyNoError(s, waitTimeout, "it is reverted", func() error {
@@ -229,18 +222,14 @@ func revertsByItself(s *space) {
 
 func retriesFailedRobots(s *space) {
 	s.robots("again-1", "again-2")
-	failed := map[string]bool{}
-	s.failsWith("new", func(t *v1alpha1.Task) bool {
-		is := !failed[string(t.UID)] && len(failed) < 1
-		failed[string(t.UID)] = true
-		return is || t.Status.Attempt > 1 && failed[string(t.UID)]
-	})
+	failed := 0
+	s.failsWith("new", func(*v1alpha1.Task) bool { failed++; return failed == 1 })
 	s.rolloutJob(v1alpha1.JobTypeSystem, 1, 2)
 	s.changeWord("new", 2)
-	s.rollout("r", []v1alpha1.RolloutWave{wave("all", 100)}, func(r *v1alpha1.RolloutSpec) {
-		r.Retry, r.Deadline = 10, v1alpha1.NewDuration(3*time.Second)
-	})
-	s.awaitRollout("r", v1alpha1.RolloutComplete)
+	s.rollout("r", []v1alpha1.RolloutWave{wave("all", 100)}, func(r *v1alpha1.RolloutSpec) { r.Retry = 2 })
+	if r := s.awaitRollout("r", v1alpha1.RolloutComplete); r.Status.Counts.Updated != 2 || r.Status.Waves[0].Retries != 1 {
+		s.Errorf("counts %+v, waves %+v", r.Status.Counts, r.Status.Waves)
+	}
 }
 
 func pausesAndReverts(s *space) {
@@ -271,7 +260,7 @@ func followsLater(s *space) {
 	s.updateRobotStatus("fl-c", func(st *v1alpha1.RobotStatus) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Test"})
 	})
-	s.awaitPhase("fl-c", lifecycle.RobotOffline)
+	s.awaitPhase("fl-c", lifecycle.RobotUnknown)
 	s.changeWord("new", 2)
 	s.rollout("r", []v1alpha1.RolloutWave{wave("all", 100)}, func(r *v1alpha1.RolloutSpec) { r.MaxWaiting = v1alpha1.NewDuration(time.Second) })
 	r := s.awaitRollout("r", v1alpha1.RolloutComplete)

@@ -161,9 +161,9 @@ func (p *plan) followComplete(desired string) {
 		p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
 	case desired == v1alpha1.RolloutDesiredReverted:
 		p.s.Message = fmt.Sprintf("%s; the Job has revision %d now, so desiredState reverted has no effect: create a Rollout to revision %d",
-			p.describeCounts(&p.s.Counts), p.Job.Status.CurrentRevision, p.s.FromRevision)
+			p.describeCounts(&p.total().RolloutCounts), p.Job.Status.CurrentRevision, p.s.FromRevision)
 	default:
-		p.s.Message = p.describeCounts(&p.s.Counts)
+		p.s.Message = p.describeCounts(&p.total().RolloutCounts)
 	}
 }
 

@@ -136,7 +136,7 @@ func (s *story) followWishes() bool {
 		if !u.InContact {
 			continue
 		}
-		want := map[rollout.Wish]string{rollout.Keep: u.Tasks[0].Revision, rollout.Base: "old", rollout.Target: "new"}[rollout.Decide(s.w.Rollout, u.Unit)]
+		want := map[rollout.Decision]string{rollout.Keep: u.Tasks[0].Revision, rollout.Base: "old", rollout.Target: "new"}[rollout.Decide(s.w.Rollout, u.Unit)]
 		if want == "new" && s.isRetried(u) {
 			u.Tasks[0].Revision = "old"
 		}

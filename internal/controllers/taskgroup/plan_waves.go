@@ -40,8 +40,8 @@ func (p *plan) planWaves() {
 	}
 }
 
-// wishOf returns which definition a replica should have.
-func (p *plan) wishOf(replica []Member) rollout.Wish {
+// decisionFor returns which definition a replica should have.
+func (p *plan) decisionFor(replica []Member) rollout.Decision {
 	return p.Waves.decide(p.unitOf(replica))
 }
 
@@ -131,7 +131,7 @@ func describeSide(target bool) string {
 // should have it although their unit keeps what it has: it was being changed, and its tasks would wait
 // forever for init tasks of another definition.
 func (p *plan) alignment(replica []Member) (target, align bool) {
-	switch p.wishOf(replica) {
+	switch p.decisionFor(replica) {
 	case rollout.Target:
 		return true, false
 	case rollout.Base:
@@ -188,7 +188,7 @@ func (p *plan) interruptUnit(replica []Member) {
 	for _, m := range replica {
 		if p.canEvict() && p.runsOnceMore(m) {
 			p.out.Delete = append(p.out.Delete, m.Name)
-			p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": it runs once more, with the "+describeSide(p.wishOf(replica) == rollout.Target))
+			p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": it runs once more, with the "+describeSide(p.decisionFor(replica) == rollout.Target))
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (p *plan) unitDeadline() time.Duration {
 // its own revision: the way back is to one that is known to work.
 func (p *plan) healthyTime(replica []Member) time.Duration {
 	r := p.Waves.Rollout
-	if p.wishOf(replica) != rollout.Target {
+	if p.decisionFor(replica) != rollout.Target {
 		return p.minHealthyTime()
 	}
 	if i := rollout.FindWave(r, p.unitOf(replica)); i >= 0 {

@@ -239,7 +239,7 @@ func TestWaves_DecideWithoutTarget(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Waves)
-		want   rollout.Wish
+		want   rollout.Decision
 	}{
 		{"the revision is known", func(*Waves) {}, rollout.Target},
 		{"it is not", func(w *Waves) { w.Target, w.TargetRevisions = nil, nil }, rollout.Keep},
@@ -424,8 +424,8 @@ func TestPlan_WavesTouchOnlyDecidedUnits(t *testing.T) {
 			touched = append(touched, m.Name)
 		}
 		for i, name := range names {
-			wish := w.Waves.decide(w.Waves.unitOf(i, before[name].robot))
-			if slices.Contains(touched, name) && wish == rollout.Keep {
+			decision := w.Waves.decide(w.Waves.unitOf(i, before[name].robot))
+			if slices.Contains(touched, name) && decision == rollout.Keep {
 				t.Errorf("%s is touched, although its unit keeps what it has: %+v", name, got)
 			}
 		}

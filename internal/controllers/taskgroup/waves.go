@@ -47,14 +47,14 @@ func (w *Waves) unitOf(index int, robot string) rollout.Unit {
 }
 
 // decide returns which definition a unit should have.
-func (w *Waves) decide(u rollout.Unit) rollout.Wish {
+func (w *Waves) decide(u rollout.Unit) rollout.Decision {
 	if w.Rollout == nil {
 		return rollout.Keep
 	}
-	wish := rollout.Decide(w.Rollout, u)
+	decision := rollout.Decide(w.Rollout, u)
 	switch {
-	case wish != rollout.Target:
-		return wish
+	case decision != rollout.Target:
+		return decision
 	case w.Target == nil:
 		return rollout.Keep
 	case !w.isDifferent():
@@ -120,14 +120,14 @@ func (c *taskRecord) needsChange() bool {
 func (w *Waves) judge(c *taskRecord) verdict {
 	v := verdict{side: w.sideOf(c.slot.task, c.revision)}
 	u := w.unitOf(c.slot.index, c.robot)
-	wish := w.decide(u)
-	if wish != rollout.Keep {
-		want, isDefined := w.revisionsOf(wish == rollout.Target)[c.slot.task]
+	decision := w.decide(u)
+	if decision != rollout.Keep {
+		want, isDefined := w.revisionsOf(decision == rollout.Target)[c.slot.task]
 		v.outdated, v.undefined = want != c.revision, !isDefined
 	}
 	switch {
 	case c.state == lifecycle.TaskFailed:
-		v.isReplaced = v.outdated || wish == rollout.Target && w.isRetried(u, c.changedAt())
+		v.isReplaced = v.outdated || decision == rollout.Target && w.isRetried(u, c.changedAt())
 	case c.state.IsTerminal():
 		v.isReplaced = v.undefined
 	default:
@@ -201,10 +201,10 @@ func (w *Waves) suits(m Member, fit RobotMatch) bool {
 	if w == nil {
 		return true
 	}
-	switch wish := w.decide(w.unitOf(m.Index, m.Robot)); {
-	case wish == rollout.Target || wish == rollout.Keep && m.side == targetSide:
+	switch decision := w.decide(w.unitOf(m.Index, m.Robot)); {
+	case decision == rollout.Target || decision == rollout.Keep && m.side == targetSide:
 		return fit.suits(true)
-	case wish == rollout.Base || m.side == baseSide:
+	case decision == rollout.Base || m.side == baseSide:
 		return fit.suits(false)
 	case m.side == bothSides:
 		return fit.suits(false) || fit.suits(true)

@@ -12,13 +12,13 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Wish is the revision that a unit should have.
-type Wish int
+// Decision is the revision that a unit should have.
+type Decision int
 
 const (
 	// Keep leaves a unit the revision that it has. A unit that has none gets the current revision of the
 	// Job.
-	Keep Wish = iota
+	Keep Decision = iota
 	// Base is the current revision of the Job.
 	Base
 	// Target is the revision of the Rollout.
@@ -83,7 +83,7 @@ func matchesLabels(selector, labels map[string]string) bool {
 
 // Decide returns the revision that a unit should have. The task group's controller follows it, and the
 // Rollout's controller counts by it.
-func Decide(r *v1alpha1.Rollout, u Unit) Wish {
+func Decide(r *v1alpha1.Rollout, u Unit) Decision {
 	switch r.Status.Phase {
 	case v1alpha1.RolloutReverting, v1alpha1.RolloutReverted:
 		return Base

@@ -41,7 +41,7 @@ func positionsOf(r *v1alpha1.Rollout, units []Unit) (out []int64) {
 }
 
 func TestDecide_ByPhase(t *testing.T) {
-	for phase, want := range map[string]Wish{
+	for phase, want := range map[string]Decision{
 		"": Keep, v1alpha1.RolloutPending: Keep, v1alpha1.RolloutPaused: Keep, v1alpha1.RolloutAborted: Keep, v1alpha1.RolloutSuperseded: Keep,
 		v1alpha1.RolloutProgressing: Target, v1alpha1.RolloutWaitingForApproval: Target, v1alpha1.RolloutPausing: Target, v1alpha1.RolloutComplete: Target,
 		v1alpha1.RolloutReverting: Base, v1alpha1.RolloutReverted: Base,
@@ -59,7 +59,7 @@ func TestDecide_ByWave(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*v1alpha1.Rollout)
-		want   Wish
+		want   Decision
 	}{
 		{"no wave has started", func(r *v1alpha1.Rollout) { r.Status.Waves = nil }, Keep},
 		{"its wave has not started", func(r *v1alpha1.Rollout) { r.Status.Waves[0].Bound = at }, Keep},
