@@ -382,7 +382,7 @@ func rejectsIllegalActions(s *space) {
 	s.awaitJob("off", lifecycle.JobCanceled)
 	for _, c := range []struct {
 		name, job string
-		decision      func(*v1alpha1.JobSpec)
+		wish      func(*v1alpha1.JobSpec)
 		want      string
 	}{
 		{"pause of a completed job", "done", desire(v1alpha1.DesiredPaused), "spec.desiredState: a job in state completed cannot be paused; possible now: requeue"},
@@ -393,7 +393,7 @@ func rejectsIllegalActions(s *space) {
 		}, "set it to running as well"},
 		{"a canceled job that is to run again without a requeue", "off", desire(""), "spec.desiredState: a job in state canceled cannot run without a requeue; possible now: requeue"},
 	} {
-		err := s.updateJobSpec(c.job, c.decision)
+		err := s.updateJobSpec(c.job, c.wish)
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			s.Errorf("%s: %v", c.name, err)
 		}

@@ -24,7 +24,7 @@ func TestRollout_ChangesTasks(t *testing.T) {
 		{"too many failures stop it, and the changed robots go back", revertsByItself},
 		{"a failed robot is tried again", retriesFailedRobots},
 		{"a paused rollout changes nothing more, and a user takes it back", pausesAndReverts},
-		{"a robot out of contact delays nobody, and follows later", followsLater},
+		{"a robot out of contact delays no other robot, and follows later", followsLater},
 		{"a newer rollout supersedes an older one", endsOlderRollout},
 	})
 }

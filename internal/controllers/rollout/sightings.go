@@ -11,7 +11,7 @@ import (
 )
 
 // sightings holds when this manager has seen runs begin and contact change. The clocks of robots are not
-// trusted for it. After a restart of the manager it begins anew, which only delays what follows.
+// trusted for it. After a restart of the manager it begins again, which only delays what follows.
 type sightings struct {
 	since time.Time
 	// isFirst is true until the units were observed once. What is there then may have been there for long.

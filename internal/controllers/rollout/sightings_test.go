@@ -30,7 +30,7 @@ func TestSightings_Runs(t *testing.T) {
 		defer s.finish()
 		return s.observeTask(at, o, "g", target)
 	}
-	later := func(d time.Duration) time.Time { return noon.Add(d) }
+	later := noon.Add
 	state := func(o *v1alpha1.Task, to string) *v1alpha1.Task { o.Status.State = to; return o }
 	for _, c := range []struct {
 		name        string

@@ -57,7 +57,7 @@ type taskRecord struct {
 	robot        string // that it is bound to, or ""
 	failedRobots []string
 	revision     string
-	verdict
+	definitionCheck
 	attempt     int32
 	evict       int32     // last attempt that was evicted, or 0
 	lostAttempt int32     // attempt that may be restored, or 0
@@ -219,7 +219,7 @@ func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
 	default:
 		c.since = now
 	}
-	c.verdict = m.judge(&c)
+	c.definitionCheck = m.checkDefinition(&c)
 	m.records[t.Name] = c
 	m.countRecord(c, 1)
 	m.updateArray(t.Name, &c)
@@ -278,13 +278,13 @@ func revisedAt(t *v1alpha1.Task) int64 {
 	return at.Unix()
 }
 
-// judge returns what follows for a Task from the definitions of the group.
-func (m *groupTasks) judge(c *taskRecord) verdict {
+// checkDefinition returns what follows for a Task from the definitions of the group.
+func (m *groupTasks) checkDefinition(c *taskRecord) definitionCheck {
 	if m.waves != nil {
-		return m.waves.judge(c)
+		return m.waves.checkDefinition(c)
 	}
 	want, known := m.revisions[c.slot.task]
-	return verdict{outdated: known && c.revision != want}
+	return definitionCheck{outdated: known && c.revision != want}
 }
 
 // removeRecord removes a Task and its counts.

@@ -199,7 +199,7 @@ func (m *groupTasks) updateDefinition(w *Input) {
 	m.waves = w.Waves
 	for name, c := range m.records {
 		m.countRecord(c, -1)
-		c.verdict = m.judge(&c)
+		c.definitionCheck = m.checkDefinition(&c)
 		m.records[name] = c
 		m.countRecord(c, 1)
 	}

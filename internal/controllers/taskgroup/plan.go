@@ -125,7 +125,7 @@ type Member struct {
 	IsRevised bool
 
 	side                          side
-	undefined, isReplaced, isHeld bool // see verdict
+	undefined, isReplaced, isHeld bool // see definitionCheck
 }
 
 // Replica holds the missing Tasks of one replica.

@@ -349,7 +349,7 @@ func TestGroupCounts_RequeuesLeft(t *testing.T) {
 	named := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}
 	for _, c := range []struct {
 		name        string
-		decision        v1alpha1.RequeueStatus
+		wish        v1alpha1.RequeueStatus
 		task        *v1alpha1.Task
 		want        int
 		wantFailing int
@@ -364,7 +364,7 @@ func TestGroupCounts_RequeuesLeft(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			newGroupCounts().withGroup("g", func(m *groupTasks) {
 				m.recordTask(noon, c.task)
-				if got := m.requeuesLeft(&c.decision); got != c.want {
+				if got := m.requeuesLeft(&c.wish); got != c.want {
 					t.Errorf("requeuesLeft is %d", got)
 				}
 				if got := len(m.robotsWithFailures(1)); got != c.wantFailing {

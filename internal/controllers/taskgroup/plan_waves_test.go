@@ -201,33 +201,33 @@ func TestWaves_Judge(t *testing.T) {
 		name    string
 		rollout func(*v1alpha1.Rollout)
 		record  taskRecord
-		want    verdict
+		want    definitionCheck
 	}{
-		{"the Rollout reaches it", nil, record(base, running), verdict{side: baseSide, outdated: true}},
-		{"it has the Rollout's revision", nil, record(target, running), verdict{side: targetSide}},
-		{"the Rollout is paused", paused, record(base, running), verdict{side: baseSide}},
-		{"another revision is kept", paused, record("x", running), verdict{}},
-		{"and reached", nil, record("x", running), verdict{outdated: true}},
-		{"the Rollout is reverted", reverting, record(target, running), verdict{side: targetSide, outdated: true}},
-		{"also another revision is", reverting, record("x", running), verdict{outdated: true}},
-		{"a failed task of the old revision", nil, record(base, failed), verdict{side: baseSide, outdated: true, isReplaced: true}},
-		{"a failed task of the new one", nil, record(target, failed), verdict{side: targetSide}},
-		{"which is tried again", retried(noon.Add(time.Second)), record(target, failed), verdict{side: targetSide, isReplaced: true}},
-		{"and was replaced meanwhile", retried(noon.Add(999 * time.Millisecond)), record(target, failed), verdict{side: targetSide}},
-		{"or revised", retried(noon.Add(time.Minute)), record(target, failed, func(c *taskRecord) { c.revisedAt = noon.Add(time.Hour).Unix() }), verdict{side: targetSide}},
-		{"a failed task that is kept", paused, record(base, failed), verdict{side: baseSide}},
-		{"a task that the definition lacks", nil, record("x", running, func(c *taskRecord) { c.slot.task = "gone" }), verdict{outdated: true, undefined: true}},
-		{"which has completed", nil, record("x", lifecycle.TaskCompleted, func(c *taskRecord) { c.slot.task = "gone" }), verdict{outdated: true, undefined: true, isReplaced: true}},
-		{"evicted, and to be kept", paused, record(base, pending, evicted), verdict{side: baseSide, isHeld: true}},
-		{"evicted, and to be updated", nil, record(base, pending, evicted), verdict{side: baseSide, outdated: true}},
-		{"evicted and updated", nil, record(target, pending, evicted, revised), verdict{side: targetSide}},
-		{"evicted, and still on its robot", paused, record(base, running, evicted), verdict{side: baseSide}},
+		{"the Rollout reaches it", nil, record(base, running), definitionCheck{side: baseSide, outdated: true}},
+		{"it has the Rollout's revision", nil, record(target, running), definitionCheck{side: targetSide}},
+		{"the Rollout is paused", paused, record(base, running), definitionCheck{side: baseSide}},
+		{"another revision is kept", paused, record("x", running), definitionCheck{}},
+		{"and reached", nil, record("x", running), definitionCheck{outdated: true}},
+		{"the Rollout is reverted", reverting, record(target, running), definitionCheck{side: targetSide, outdated: true}},
+		{"also another revision is", reverting, record("x", running), definitionCheck{outdated: true}},
+		{"a failed task of the old revision", nil, record(base, failed), definitionCheck{side: baseSide, outdated: true, isReplaced: true}},
+		{"a failed task of the new one", nil, record(target, failed), definitionCheck{side: targetSide}},
+		{"which is tried again", retried(noon.Add(time.Second)), record(target, failed), definitionCheck{side: targetSide, isReplaced: true}},
+		{"and was replaced meanwhile", retried(noon.Add(999 * time.Millisecond)), record(target, failed), definitionCheck{side: targetSide}},
+		{"or revised", retried(noon.Add(time.Minute)), record(target, failed, func(c *taskRecord) { c.revisedAt = noon.Add(time.Hour).Unix() }), definitionCheck{side: targetSide}},
+		{"a failed task that is kept", paused, record(base, failed), definitionCheck{side: baseSide}},
+		{"a task that the definition lacks", nil, record("x", running, func(c *taskRecord) { c.slot.task = "gone" }), definitionCheck{outdated: true, undefined: true}},
+		{"which has completed", nil, record("x", lifecycle.TaskCompleted, func(c *taskRecord) { c.slot.task = "gone" }), definitionCheck{outdated: true, undefined: true, isReplaced: true}},
+		{"evicted, and to be kept", paused, record(base, pending, evicted), definitionCheck{side: baseSide, isHeld: true}},
+		{"evicted, and to be updated", nil, record(base, pending, evicted), definitionCheck{side: baseSide, outdated: true}},
+		{"evicted and updated", nil, record(target, pending, evicted, revised), definitionCheck{side: targetSide}},
+		{"evicted, and still on its robot", paused, record(base, running, evicted), definitionCheck{side: baseSide}},
 	} {
 		w := newInput(1, inWaves()).Waves
 		if c.rollout != nil {
 			c.rollout(w.Rollout)
 		}
-		if got := w.judge(&c.record); got != c.want {
+		if got := w.checkDefinition(&c.record); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

@@ -96,8 +96,8 @@ func (w *Waves) sideOf(task, has string) side {
 	return otherSide
 }
 
-// verdict is what follows for a Task from the definitions of its group. The zero value: it may stay as it is.
-type verdict struct {
+// definitionCheck is what follows for a Task from the definitions of its group. The zero value: it may stay as it is.
+type definitionCheck struct {
 	side side // zero without Waves
 	// outdated is true if the Task should have another definition.
 	outdated bool
@@ -116,9 +116,9 @@ func (c *taskRecord) needsChange() bool {
 	return c.outdated && !c.state.IsTerminal() || c.isReplaced || c.isHeld
 }
 
-// judge returns the verdict for a Task.
-func (w *Waves) judge(c *taskRecord) verdict {
-	v := verdict{side: w.sideOf(c.slot.task, c.revision)}
+// checkDefinition returns what follows for a Task from its definitions.
+func (w *Waves) checkDefinition(c *taskRecord) definitionCheck {
+	v := definitionCheck{side: w.sideOf(c.slot.task, c.revision)}
 	u := w.unitOf(c.slot.index, c.robot)
 	decision := w.decide(u)
 	if decision != rollout.Keep {
