@@ -85,7 +85,7 @@ func (p *plan) followRollout() {
 		return
 	}
 	r := &p.revisions
-	e := rollout.FindEffective(p.Rollouts, p.Job.Name)
+	e := rollout.FindEffective(p.Rollouts, p.Job)
 	if e == nil || e.Status.Phase != v1alpha1.RolloutComplete || e.Status.Revision == r.current || r.find(e.Status.Revision) == nil {
 		return
 	}

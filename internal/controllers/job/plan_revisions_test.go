@@ -42,7 +42,7 @@ func (s *revisionStory) setRollout(name, phase string, from, to int64) {
 	r := v1alpha1.Rollout{}
 	r.Name, r.Spec.Target.Name, r.CreationTimestamp.Time = name, "j", noon
 	r.UID = types.UID(name) // of Rollouts that were created in the same second, the greater UID is the newer one
-	r.Status = v1alpha1.RolloutStatus{Phase: phase, Revision: to, FromRevision: from}
+	r.Status = v1alpha1.RolloutStatus{Phase: phase, Revision: to, FromRevision: from, TargetUID: s.in.Job.UID}
 	s.in.Rollouts = slices.DeleteFunc(s.in.Rollouts, func(o v1alpha1.Rollout) bool { return o.Name == name })
 	s.in.Rollouts = append(s.in.Rollouts, r)
 }

@@ -69,8 +69,7 @@ func (c *Controller) findNewer(ctx context.Context, w *Input) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list rollouts: %w", err)
 	}
-	all.Items = slices.DeleteFunc(all.Items, func(r v1alpha1.Rollout) bool { return r.Status.TargetUID != w.Job.UID })
-	if r := rollout.FindEffective(all.Items, w.Job.Name); r != nil && r.UID != w.Rollout.UID && rollout.IsNewer(r, w.Rollout) {
+	if r := rollout.FindEffective(all.Items, w.Job); r != nil && r.UID != w.Rollout.UID && rollout.IsNewer(r, w.Rollout) {
 		return r.Name, nil
 	}
 	return "", nil

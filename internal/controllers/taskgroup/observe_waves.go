@@ -41,7 +41,7 @@ func (c *Controller) observeWaves(ctx context.Context, g *v1alpha1.TaskGroup, j 
 	if err != nil {
 		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
-	if w.Rollout = rollout.FindEffective(all.Items, j.Name); w.Rollout == nil {
+	if w.Rollout = rollout.FindEffective(all.Items, j); w.Rollout == nil {
 		return w, nil
 	}
 	stored, err := c.findRevision(ctx, j, w.Rollout.Status.Revision)

@@ -57,6 +57,7 @@ func newWavesWorld(t *testing.T) *wavesWorld {
 	g.Status = v1alpha1.TaskGroupStatus{State: "running"}
 	g.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.GroupVersion.WithKind("Job"))}
 	r.Name, r.Namespace, r.UID, r.Spec.Target.Name, r.Status.Revision = "r", "ns", "r", "j", 2
+	r.Status.TargetUID = j.UID
 	other := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: "an earlier one"}}
 	w.Waves, w.Revisions = nil, revision.TaskRevisions(&g.Spec.TaskGroupTemplate)
 	task := w.newTaskBuilder().buildTask("j-g-0-t", 0, &g.Spec.Tasks[0], robotNamed("r1"))

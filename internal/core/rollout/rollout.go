@@ -108,12 +108,13 @@ func Decide(r *v1alpha1.Rollout, u Unit) Decision {
 func follows(r *v1alpha1.Rollout) bool { return r.Spec.Follow == nil || *r.Spec.Follow }
 
 // FindEffective returns the Rollout that decides for a Job: the newest one that has found its revision.
-// It returns nil if there is none.
-func FindEffective(all []v1alpha1.Rollout, job string) *v1alpha1.Rollout {
+// It returns nil if there is none. One of a deleted Job of the same name decides nothing: its revisions had
+// other numbers.
+func FindEffective(all []v1alpha1.Rollout, j *v1alpha1.Job) *v1alpha1.Rollout {
 	var newest *v1alpha1.Rollout
 	for i := range all {
 		r := &all[i]
-		if r.Spec.Target.Name != job || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
+		if r.Status.TargetUID != j.UID || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
 			continue
 		}
 		if newest == nil || IsNewer(r, newest) {

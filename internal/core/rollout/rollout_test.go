@@ -181,17 +181,20 @@ func TestFindEffective(t *testing.T) {
 	with := func(name, uid string, age time.Duration, revision int64, phase string) v1alpha1.Rollout {
 		r := rolloutWith(phase)
 		r.Name, r.UID, r.CreationTimestamp, r.Status.Revision = name, types.UID(uid), metav1.NewTime(start.Add(-age)), revision
+		r.Status.TargetUID = "job"
 		return *r
 	}
 	other := with("other", "z", 0, 2, v1alpha1.RolloutProgressing)
-	other.Spec.Target.Name = "k"
+	other.Status.TargetUID = "of-before"
+	j := &v1alpha1.Job{}
+	j.UID = "job"
 	for _, c := range []struct {
 		name string
 		all  []v1alpha1.Rollout
 		want string
 	}{
 		{"none", nil, ""},
-		{"of another Job", []v1alpha1.Rollout{other}, ""},
+		{"of a deleted Job of the same name", []v1alpha1.Rollout{other}, ""},
 		{"without a revision", []v1alpha1.Rollout{with("a", "a", 0, 0, v1alpha1.RolloutPending)}, ""},
 		{"superseded", []v1alpha1.Rollout{with("a", "a", 0, 2, v1alpha1.RolloutSuperseded)}, ""},
 		{"the newest", []v1alpha1.Rollout{with("a", "a", 2, 2, v1alpha1.RolloutProgressing), with("b", "b", 1, 1, v1alpha1.RolloutComplete)}, "b"},
@@ -199,7 +202,7 @@ func TestFindEffective(t *testing.T) {
 		{"of the same second", []v1alpha1.Rollout{with("b", "b", 0, 2, v1alpha1.RolloutProgressing), with("a", "a", 0, 2, v1alpha1.RolloutProgressing)}, "b"},
 	} {
 		got := ""
-		if r := FindEffective(c.all, "j"); r != nil {
+		if r := FindEffective(c.all, j); r != nil {
 			got = r.Name
 		}
 		if got != c.want {
