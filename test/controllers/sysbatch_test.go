@@ -113,15 +113,15 @@ func runsOnceOnEachRobot(s *space) {
 func endsWithItsRobots(s *space) {
 	s.jobOf(v1alpha1.JobTypeSysbatch, "j", nil, group("g", 1, "t"))
 	s.awaitJob("j", lifecycle.JobPending)
-	s.robots("ends-a")
+	s.robots("batch-ends-a")
 	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
-	s.robots("ends-b")
+	s.robots("batch-ends-b")
 	s.awaitTask("j-g-1-t", lifecycle.TaskDispatching)
 	s.plays(succeed)
 	s.awaitJob("j", lifecycle.JobCompleted)
 	s.counts("j", succeeded(2))
 	s.awaitGroup("j-g", lifecycle.JobCompleted)
-	s.ranOnce("ends-a", "ends-b")
+	s.ranOnce("batch-ends-a", "batch-ends-b")
 }
 
 func failsOnItsRobot(s *space) {
@@ -143,7 +143,7 @@ func failsOnItsRobot(s *space) {
 }
 
 func failsAtItsDeadline(s *space) {
-	s.robots("over-a", "over-b")
+	s.robots("batch-over-a", "batch-over-b")
 	s.jobOf(v1alpha1.JobTypeSysbatch, "j", anHour, group("g", 1, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 	s.awaitTask("j-g-1-t", lifecycle.TaskDispatching)
