@@ -264,6 +264,7 @@ func approvesRollouts(s *space) {
 	s.bind("edits", "editor", "k8s4r-edit")
 	s.bind("edits-too", "admin", "k8s4r-edit")
 	s.bind("admins", "admin", "k8s4r-admin")
+	s.allow("operator", "rollouts", "create", "get", "update", "patch")
 	awaitPolicies(s.T, s)
 	const spec = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Rollout, metadata: {name: r}, spec: {target: {name: none}, waves: [{name: lab, robotSelector: {site: lab}}, {name: rest, percent: 100, approval: manual}]}}`
 	r := s.named(spec)
@@ -271,8 +272,26 @@ func approvesRollouts(s *space) {
 	approved := s.named(strings.Replace(spec, "spec: {", "spec: {approvedWaves: [rest], ", 1))
 	const refused = `spec.approvedWaves: starts waves, and you may not approve rollouts.robot.k8s4r.io "r" in namespace`
 	const fixed = "waves: names, order, robotSelector, percent, count and approval cannot change"
-	awaitResponses(s, []creation{{"editor creates an approved one", editor, approved, refused}})
+	const tooEarly = "spec.approvedWaves: can be set only when the Rollout has found its revision"
+	awaitResponses(s, []creation{
+		{"editor creates an approved one", editor, approved, tooEarly},
+		{"a user who may not create jobs creates one", s.as("operator"), s.named(strings.Replace(spec, "name: r}", "name: o}", 1)), "you may not create jobs.robot.k8s4r.io"},
+	})
 	s.must(editor.Create(s.Context(), r))
+	awaitResponses(s, []change{
+		{"admin approves what may still change", admin, r, `{"spec":{"approvedWaves":["rest"]}}`, tooEarly},
+		{"a user who may not create jobs pauses", s.as("operator"), r, `{"spec":{"desiredState":"paused"}}`, ""},
+		{"a user who may not create jobs resumes", s.as("operator"), r, `{"spec":{"desiredState":"running"}}`, "you may not create jobs.robot.k8s4r.io"},
+		{"a user who may not create jobs changes a wave", s.as("operator"), r, `{"spec":{"maxUnavailable":5}}`, "you may not create jobs.robot.k8s4r.io"},
+		{"editor resumes", editor, r, `{"spec":{"desiredState":"running"}}`, ""},
+	})
+	testkit.EventuallyNoError(s, waitTimeout, "it has a revision", func() error {
+		if err := s.Get(s.Context(), s.key("r"), r); err != nil {
+			return err
+		}
+		r.SetResourceVersion(r.GetResourceVersion())
+		return s.Status().Patch(s.Context(), r, mergePatch(`{"status":{"revision":1}}`))
+	})
 	awaitResponses(s, []change{
 		{"editor approves", editor, r, `{"spec":{"approvedWaves":["rest"]}}`, refused},
 		{"editor removes the approval", editor, r, `{"spec":{"waves":[{"name":"lab","robotSelector":{"site":"lab"}},{"name":"rest","percent":100}]}}`, fixed},

@@ -19,6 +19,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // Name of the controller.
@@ -100,7 +101,7 @@ func addIndexes(to client.FieldIndexer) error {
 
 // rolloutTargets returns the name of the job that a Rollout changes.
 func rolloutTargets(o client.Object) []string {
-	return []string{o.(*v1alpha1.Rollout).Spec.Target.Name}
+	return rollout.TargetOf(o.(*v1alpha1.Rollout))
 }
 
 // findTarget returns the job that a Rollout changes.

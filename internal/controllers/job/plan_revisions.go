@@ -152,7 +152,7 @@ func (p *plan) isUsedByRollout(number int64) bool {
 		case v1alpha1.RolloutComplete, v1alpha1.RolloutReverted:
 			return r.Status.Revision == number
 		}
-		return r.Status.Revision == number || r.Status.FromRevision == number || r.Spec.Target.Revision == number
+		return r.Status.Revision == number || r.Status.FromRevision == number
 	})
 }
 
@@ -181,6 +181,7 @@ func (p *plan) groupsHave(c *revision.JobContent) bool {
 		}
 		want := g.Spec.TaskGroupTemplate
 		of.ApplyTo(&want)
+		want.Meta = g.Spec.Meta // without Rollouts it does not have that of the job
 		if !equality.Semantic.DeepEqual(&want, &g.Spec.TaskGroupTemplate) {
 			return false
 		}

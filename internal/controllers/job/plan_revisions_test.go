@@ -185,7 +185,7 @@ func TestPlan_RevisionStories(t *testing.T) {
 		{"a user deletes revisions", rollout, []storyStep{
 			{"the current one of an unchanged job is stored again", inTurn(func(s *revisionStory) { s.settle() }, deletesRevision(1)), "current 2, update 2; revisions 2=v1; groups v1 v1"},
 			{"without it the groups keep what they have", inTurn(edits("v2"), func(s *revisionStory) { s.settle() }, deletesRevision(2)), "current 2, update 3; revisions 3=v2; groups v1 v1"},
-			{"other fields of the groups still follow", func(s *revisionStory) { s.in.Job.Spec.Meta = map[string]string{"k": "v"}; grown(&s.in) }, "current 2, update 3; revisions 3=v2; groups v1 v1"},
+			{"other fields of the groups still follow", func(s *revisionStory) { grown(&s.in) }, "current 2, update 3; revisions 3=v2; groups v1 v1"},
 			{"the next edit counts on", edits("v3"), "current 2, update 4; revisions 3=v2 4=v3; groups v1 v1"},
 			{"a complete Rollout to a deleted one changes nothing", setsRollout("r0", v1alpha1.RolloutComplete, 2, 9), "current 2, update 4; revisions 3=v2 4=v3; groups v1 v1"},
 			{"a Rollout goes on from there", setsRollout("r1", v1alpha1.RolloutComplete, 2, 3), "current 3, update 4; revisions 3=v2 4=v3; groups v2 v2"},
@@ -218,10 +218,10 @@ func TestPlan_RolloutChangesLiveFieldsOnly(t *testing.T) {
 	g.Constraints, g.RestartPolicy, g.EphemeralDisk = []v1alpha1.Constraint{{Operand: "="}}, &v1alpha1.RestartPolicy{Attempts: 9}, &v1alpha1.EphemeralDisk{SizeMB: 9}
 	s.settle()
 	is := s.in.Groups["a"].Spec
-	if *is.Count != 7 || is.Meta["k"] != "v" || is.Update == nil {
+	if *is.Count != 7 || is.Update == nil {
 		t.Errorf("fields that are not part of a revision do not follow: %+v", is)
 	}
-	if is.Tasks[0].Env["V"] != "v1" || is.Constraints != nil || is.RestartPolicy != nil || is.EphemeralDisk != nil {
+	if is.Tasks[0].Env["V"] != "v1" || is.Meta != nil || is.Constraints != nil || is.RestartPolicy != nil || is.EphemeralDisk != nil {
 		t.Errorf("fields of the revision follow: %+v", is)
 	}
 }

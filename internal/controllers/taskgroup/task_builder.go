@@ -11,6 +11,8 @@ import (
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 const groupKind = "TaskGroup"
@@ -99,22 +101,18 @@ func (w *Input) newBuilderOf(target bool) taskBuilder {
 	}
 	g := *w.Group
 	g.Spec.TaskGroupTemplate = *w.Waves.Target
+	m.meta = g.Spec.Meta
 	m.group, m.revisions, m.heldResources = &g, w.Waves.TargetRevisions, apiconv.ExtraResources(w.Waves.Target)
 	return m
 }
 
-// mergeMeta returns spec.meta of the job, overridden by that of the group. Nil if both
-// are empty.
+// mergeMeta returns spec.meta of the job, overridden by that of the group. If Rollouts change the job, that
+// of the group has both, as they were in its revision. Nil if both are empty.
 func (w *Input) mergeMeta() map[string]string {
-	if len(w.Group.Spec.Meta) == 0 && (w.Job == nil || len(w.Job.Spec.Meta) == 0) {
-		return nil
+	if w.Job == nil || rollout.IsUsedBy(w.Job) {
+		return maps.Clone(w.Group.Spec.Meta)
 	}
-	all := map[string]string{}
-	if w.Job != nil {
-		maps.Copy(all, w.Job.Spec.Meta)
-	}
-	maps.Copy(all, w.Group.Spec.Meta)
-	return all
+	return revision.MergeMeta(w.Job.Spec.Meta, w.Group.Spec.Meta)
 }
 
 // buildTasks returns the Tasks of replicas with a reserved robot, and of up to idle others

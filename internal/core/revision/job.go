@@ -4,21 +4,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// JobContent is what a revision of a Job stores: what its tasks run. Counts, placement and everything else
-// that can change while tasks run is not part of it.
+// JobContent is what a revision of a Job stores: what its tasks run, with their meta, because commands contain
+// it. Admission has checked both together. Counts, placement and everything else that can change while tasks
+// run is not part of it.
 type JobContent struct {
 	TaskGroups []GroupContent `json:"taskGroups"`
 }
 
-// GroupContent is the part of a revision that is of one group. TaskRevisions hashes the same fields.
+// GroupContent is the part of a revision that is of one group. TaskRevisions hashes the same fields, besides
+// Meta: a change of meta alone changes no running task.
 type GroupContent struct {
 	Name          string                    `json:"name"`
 	InitTasks     []v1alpha1.TaskDefinition `json:"initTasks,omitempty"`
@@ -26,6 +30,8 @@ type GroupContent struct {
 	Constraints   []v1alpha1.Constraint     `json:"constraints,omitempty"`
 	RestartPolicy *v1alpha1.RestartPolicy   `json:"restartPolicy,omitempty"`
 	EphemeralDisk *v1alpha1.EphemeralDisk   `json:"ephemeralDisk,omitempty"`
+	// Meta is that of the Job, overridden by that of the group.
+	Meta map[string]string `json:"meta,omitempty"`
 }
 
 // ContentOf returns the content of a Job's definition. It shares memory with spec.
@@ -33,9 +39,20 @@ func ContentOf(spec *v1alpha1.JobSpec) JobContent {
 	c := JobContent{TaskGroups: make([]GroupContent, len(spec.TaskGroups))}
 	for i := range spec.TaskGroups {
 		g := &spec.TaskGroups[i]
-		c.TaskGroups[i] = GroupContent{g.Name, g.InitTasks, g.Tasks, g.Constraints, g.RestartPolicy, g.EphemeralDisk}
+		c.TaskGroups[i] = GroupContent{g.Name, g.InitTasks, g.Tasks, g.Constraints, g.RestartPolicy, g.EphemeralDisk, MergeMeta(spec.Meta, g.Meta)}
 	}
 	return c
+}
+
+// MergeMeta returns the meta of a Job, overridden by that of a group. Nil if both are empty.
+func MergeMeta(job, group map[string]string) map[string]string {
+	if len(job)+len(group) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(job)+len(group))
+	maps.Copy(all, job)
+	maps.Copy(all, group)
+	return all
 }
 
 // FindGroup returns the content of a group, and nil if the revision has none of this name.
@@ -52,9 +69,17 @@ func (c *JobContent) FindGroup(name string) *GroupContent {
 func (g *GroupContent) ApplyTo(t *v1alpha1.TaskGroupTemplate) {
 	own := (&v1alpha1.TaskGroupTemplate{
 		InitTasks: g.InitTasks, Tasks: g.Tasks, Constraints: g.Constraints, RestartPolicy: g.RestartPolicy, EphemeralDisk: g.EphemeralDisk,
+		Meta: g.Meta,
 	}).DeepCopy()
 	t.InitTasks, t.Tasks, t.Constraints = own.InitTasks, own.Tasks, own.Constraints
-	t.RestartPolicy, t.EphemeralDisk = own.RestartPolicy, own.EphemeralDisk
+	t.RestartPolicy, t.EphemeralDisk, t.Meta = own.RestartPolicy, own.EphemeralDisk, own.Meta
+}
+
+// IsOfJob reports whether an object is a revision of a Job. Its owner must be of that kind: only the manager
+// may write such an owner (config/admission/jobs.yaml).
+func IsOfJob(r metav1.Object, j *v1alpha1.Job) bool {
+	owner := metav1.GetControllerOf(r)
+	return owner != nil && owner.UID == j.UID && owner.Kind == "Job" && owner.APIVersion == v1alpha1.GroupVersion.String()
 }
 
 // Encode returns the content as the data of a ControllerRevision.

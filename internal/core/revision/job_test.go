@@ -2,10 +2,12 @@ package revision
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -74,7 +76,7 @@ func TestJobContent_IsWhatTasksTakeFromTheirGroup(t *testing.T) {
 		"the restartPolicy": {func(g *v1alpha1.TaskGroupTemplate) { g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 1} }, true},
 		"the disk":          {func(g *v1alpha1.TaskGroupTemplate) { g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 1} }, true},
 		"the count":         {func(g *v1alpha1.TaskGroupTemplate) { g.Count = &two }, false},
-		"the meta":          {func(g *v1alpha1.TaskGroupTemplate) { g.Meta = map[string]string{"k": "v"} }, false},
+		"the meta":          {func(g *v1alpha1.TaskGroupTemplate) { g.Meta = map[string]string{"k": "v"} }, true},
 		"the placement":     {func(g *v1alpha1.TaskGroupTemplate) { g.Placement = &v1alpha1.Placement{Strategy: "pack"} }, false},
 	} {
 		if changes := encode(c.change) != was; changes != c.want {
@@ -89,6 +91,38 @@ func TestDecode_NamesTheRevision(t *testing.T) {
 	r.Data.Raw = []byte("[")
 	if _, err := Decode(r); err == nil || err.Error() != "revision j-x: unexpected end of JSON input" {
 		t.Error(err)
+	}
+}
+
+// A user may write ControllerRevisions with owners of other kinds: only those of a Job are checked.
+func TestIsOfJob_NeedsTheKind(t *testing.T) {
+	j := &v1alpha1.Job{}
+	j.Name, j.UID = "j", "uid"
+	for name, change := range map[string]func(*metav1.OwnerReference){
+		"its own":       func(*metav1.OwnerReference) {},
+		"another kind":  func(o *metav1.OwnerReference) { o.Kind = "Bar" },
+		"another group": func(o *metav1.OwnerReference) { o.APIVersion = "x/v1" },
+		"another UID":   func(o *metav1.OwnerReference) { o.UID = "other" },
+		"no controller": func(o *metav1.OwnerReference) { o.Controller = nil },
+	} {
+		owner := *metav1.NewControllerRef(j, v1alpha1.GroupVersion.WithKind("Job"))
+		change(&owner)
+		r := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{owner}}}
+		if got := IsOfJob(r, j); got != (name == "its own") {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A command contains meta, so both must be those that admission has checked together.
+func TestJobContent_HasTheMetaOfItsTime(t *testing.T) {
+	spec := &v1alpha1.JobSpec{Meta: map[string]string{"a": "job", "b": "job"}, TaskGroups: []v1alpha1.TaskGroupDefinition{{Name: "g"}}}
+	spec.TaskGroups[0].Meta = map[string]string{"b": "group"}
+	c := ContentOf(spec)
+	is := v1alpha1.TaskGroupTemplate{Meta: map[string]string{"a": "later", "c": "later"}}
+	c.FindGroup("g").ApplyTo(&is)
+	if want := map[string]string{"a": "job", "b": "group"}; !maps.Equal(is.Meta, want) {
+		t.Errorf("%v, want %v", is.Meta, want)
 	}
 }
 
