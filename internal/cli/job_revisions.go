@@ -10,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -48,7 +47,7 @@ func readRevisions(ctx context.Context, c client.Reader, job *robotv1.Job) (*job
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(r *appsv1.ControllerRevision) bool { return !metav1.IsControlledBy(r, job) })
+	found = slices.DeleteFunc(found, func(r *appsv1.ControllerRevision) bool { return !revision.IsOfJob(r, job) })
 	slices.SortFunc(found, func(a, b *appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
 	return &jobRevisions{job, found}, nil
 }

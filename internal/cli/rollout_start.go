@@ -235,10 +235,16 @@ func (o *startRolloutOptions) checkTarget(ctx context.Context, c *cluster) error
 		return nil
 	}
 	revisions, err := readRevisions(ctx, c, job)
-	if err == nil {
-		_, err = revisions.find(o.revision)
+	if err != nil {
+		return err
 	}
-	return err
+	if _, err := revisions.find(o.revision); err != nil {
+		return err
+	}
+	if o.revision != job.Status.UpdateRevision && o.revision != job.Status.CurrentRevision {
+		return fmt.Errorf("revision %d is not the definition of job %s: run k8s4r job rollback %s --to-revision %d first, and start without --revision", o.revision, job.Name, job.Name, o.revision)
+	}
+	return nil
 }
 
 func (o *startRolloutOptions) printRollout(d *deps, r *robotv1.Rollout, how string) error {

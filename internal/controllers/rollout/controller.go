@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // Name of the controller.
@@ -75,7 +76,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 func addIndexes(fields client.FieldIndexer) error {
 	return errors.Join(
 		fields.IndexField(context.Background(), &v1alpha1.Rollout{}, indexTarget, func(o client.Object) []string {
-			return []string{o.(*v1alpha1.Rollout).Spec.Target.Name}
+			return rollout.TargetOf(o.(*v1alpha1.Rollout))
 		}),
 		fields.IndexField(context.Background(), &v1alpha1.Task{}, indexTasks, func(o client.Object) []string {
 			if t := o.(*v1alpha1.Task); mayHaveRevision(t) {

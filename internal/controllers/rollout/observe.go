@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +36,8 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return nil, err
 	}
 	c.memory.Update(k, r.UID, func(m *memory) { w.LastStatus, w.ObservedSince = m.lastStatus, m.sightings.since })
-	if w.Job == nil || !hasRevisions(w.Job.Spec.Type) || w.Newer != "" || isSuperseded(&r) || r.Status.Phase == v1alpha1.RolloutReverted {
+	if w.Job == nil || !hasRevisions(w.Job.Spec.Type) || w.Newer != "" || isSuperseded(&r) || r.Status.Phase == v1alpha1.RolloutReverted || !mayChangeTo(&r, w.Job) {
+		c.memory.Update(k, r.UID, func(m *memory) { m.dropObserved(c.Now()) })
 		return w, nil
 	}
 	templates, err := c.readRevisions(ctx, w)
@@ -44,6 +45,11 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return w, err
 	}
 	return w, c.observeUnits(ctx, w, templates)
+}
+
+// dropObserved drops what only a Rollout needs that still counts units.
+func (m *memory) dropObserved(now time.Time) {
+	m.revisions, m.fleet, m.sightings = revisionCache{}, fleetCache{}, newSightings(now)
 }
 
 // getJob returns the Job of a Rollout, or nil.
@@ -127,7 +133,7 @@ func (c *Controller) listRevisions(ctx context.Context, j *v1alpha1.Job) ([]apps
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of job %s: %w", j.Name, err)
 	}
-	own := slices.DeleteFunc(list.Items, func(r appsv1.ControllerRevision) bool { return !metav1.IsControlledBy(&r, j) })
+	own := slices.DeleteFunc(list.Items, func(r appsv1.ControllerRevision) bool { return !revision.IsOfJob(&r, j) })
 	slices.SortFunc(own, func(a, b appsv1.ControllerRevision) int { return int(a.Revision - b.Revision) })
 	return own, nil
 }

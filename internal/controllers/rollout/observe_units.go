@@ -89,7 +89,7 @@ func newFleet(j *v1alpha1.Job, templates []v1alpha1.TaskGroupTemplate, robots []
 			continue
 		}
 		as := apiconv.RobotFrom(&robots[i])
-		fleet[as.Name] = fleetRobot{isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable, labels: as.Labels}
+		fleet[as.Name] = fleetRobot{isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable && as.Impairment == "", labels: as.Labels}
 	}
 	if !hasRobotUnits(j.Spec.Type) {
 		return fleet
@@ -119,7 +119,7 @@ func (c *Controller) listTasks(ctx context.Context, j *v1alpha1.Job) ([]groupTas
 	if err := c.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{indexTasks: j.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	groups := map[string]string{} // names of groups by those of their objects; "" if they are not of this Job
+	groups := map[string]ownGroup{} // by the names of their objects; zero if they are not of this Job
 	out := make([]groupTask, 0, len(list.Items))
 	for i := range list.Items {
 		t := &list.Items[i]
@@ -131,26 +131,33 @@ func (c *Controller) listTasks(ctx context.Context, j *v1alpha1.Job) ([]groupTas
 			}
 			groups[t.Spec.TaskGroupName] = group
 		}
-		if group != "" && t.DeletionTimestamp == nil {
-			out = append(out, groupTask{t, group})
+		owner := metav1.GetControllerOfNoCopy(t)
+		if group.name != "" && owner != nil && owner.UID == group.uid && t.DeletionTimestamp == nil {
+			out = append(out, groupTask{t, group.name})
 		}
 	}
 	return out, nil
 }
 
-// findGroup returns the name of a group by that of its object. It returns "" if there is none of this Job.
-func (c *Controller) findGroup(ctx context.Context, j *v1alpha1.Job, object string) (string, error) {
+// ownGroup is a TaskGroup of the Job.
+type ownGroup struct {
+	name string // in the Job
+	uid  types.UID
+}
+
+// findGroup returns a group by the name of its object. It returns the zero value if there is none of this Job.
+func (c *Controller) findGroup(ctx context.Context, j *v1alpha1.Job, object string) (ownGroup, error) {
 	var g v1alpha1.TaskGroup
 	err := c.Get(ctx, types.NamespacedName{Namespace: j.Namespace, Name: object}, &g, client.UnsafeDisableDeepCopy)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("get task group %s: %w", object, err)
+		return ownGroup{}, fmt.Errorf("get task group %s: %w", object, err)
 	}
 	for _, owner := range g.OwnerReferences {
 		if owner.UID == j.UID {
-			return g.Spec.GroupName, nil
+			return ownGroup{g.Spec.GroupName, g.UID}, nil
 		}
 	}
-	return "", nil
+	return ownGroup{}, nil
 }
 
 // units collects the units of a Job.

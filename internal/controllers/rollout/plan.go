@@ -235,6 +235,7 @@ func (p *plan) hasDecided() bool {
 		is, was := p.s.Waves[i], was.Waves[i]
 		is.RolloutCounts, was.RolloutCounts = v1alpha1.RolloutCounts{}, v1alpha1.RolloutCounts{}
 		is.AdmittedBound, is.AdmittedAt = was.AdmittedBound, was.AdmittedAt // raised tick by tick
+		is.WaitingSince = was.WaitingSince                                  // may change with each unit
 		if !apiequality.Semantic.DeepEqual(is, was) {
 			return true
 		}

@@ -56,6 +56,14 @@ func wantedRevision(r *v1alpha1.Rollout, j *v1alpha1.Job) int64 {
 	return j.Status.UpdateRevision
 }
 
+// mayChangeTo reports whether a Rollout may change tasks to its revision. One that has not started may only go to
+// the definition of the Job or to what its tasks run: admission has checked an older one for a user who may have
+// lost the right since then. A rollback of the Job checks it again.
+func mayChangeTo(r *v1alpha1.Rollout, j *v1alpha1.Job) bool {
+	n := wantedRevision(r, j)
+	return r.Status.Revision != 0 || n == j.Status.UpdateRevision || n == j.Status.CurrentRevision
+}
+
 // obstacle returns why the Rollout cannot start, and what to do. It returns "" if it can.
 func (p *plan) obstacle() string {
 	name := p.r.Spec.Target.Name
@@ -72,6 +80,10 @@ func (p *plan) obstacle() string {
 		return fmt.Sprintf("Job %s is of type service, whose waves are of replicas; create a Rollout whose waves have percent or count instead of robotSelector", name)
 	case p.Job.Status.CurrentRevision == 0 || wantedRevision(p.r, p.Job) == 0:
 		return fmt.Sprintf("Job %s has no revisions yet; wait for the manager to write them", name)
+	case !mayChangeTo(p.r, p.Job):
+		n := wantedRevision(p.r, p.Job)
+		return fmt.Sprintf("revision %d is not the definition of Job %s, which is revision %d; run k8s4r job rollback %s --to-revision %d, and create a Rollout to the revision that this makes",
+			n, name, p.Job.Status.UpdateRevision, name, n)
 	case p.Target == nil:
 		return p.describeMissingRevision()
 	}

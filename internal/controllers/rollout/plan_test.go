@@ -25,7 +25,8 @@ func TestPlan_PendingNamesReasonAndWayOut(t *testing.T) {
 		{"no update", func(w *Input) { w.Job.Spec.Update = nil }, "set its spec.update.strategy to Rollout"},
 		{"strategy Immediate", func(w *Input) { w.Job.Spec.Update.Strategy = v1alpha1.UpdateImmediate }, "set its spec.update.strategy to Rollout"},
 		{"no revisions yet", func(w *Input) { w.Job.Status.CurrentRevision = 0 }, "has no revisions yet"},
-		{"a missing revision", func(w *Input) { w.Target, w.Rollout.Spec.Target.Revision = nil, 7 }, "revision 7 of Job j not found; it has 1, 2: create"},
+		{"a missing revision", func(w *Input) { w.Target, w.Rollout.Spec.Target.Revision = nil, 7 }, "revision 7 is not the definition of Job j, which is revision 2; run k8s4r job rollback j --to-revision 7"},
+		{"the definition has no revision", func(w *Input) { w.Target, w.Job.Status.UpdateRevision = nil, 7 }, "revision 7 of Job j not found; it has 1, 2: create"},
 		{"other groups", func(w *Input) { w.Target = Hashes{"h": {"a": "new"}} }, "revision 2 has the groups h, Job j has g"},
 		{"robots of a service", func(w *Input) {
 			w.Job.Spec.Type, w.Rollout.Spec.Waves[0].RobotSelector = v1alpha1.JobTypeService, map[string]string{"a": "b"}
@@ -49,7 +50,7 @@ func TestPlan_StartFindsRevision(t *testing.T) {
 		want   int64
 	}{
 		{"the newest", func(*Input) {}, v1alpha1.RolloutProgressing, 2},
-		{"an older one", func(w *Input) { w.Rollout.Spec.Target.Revision = 1 }, v1alpha1.RolloutProgressing, 1},
+		{"what tasks run", func(w *Input) { w.Rollout.Spec.Target.Revision = 1 }, v1alpha1.RolloutProgressing, 1},
 		{"paused", func(w *Input) { w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredPaused }, v1alpha1.RolloutPaused, 0},
 		{"aborted", func(w *Input) { w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredAborted }, v1alpha1.RolloutAborted, 0},
 		{"reverted", func(w *Input) { w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredReverted }, v1alpha1.RolloutReverted, 0},
@@ -386,6 +387,57 @@ func TestPlan_RateIsNotExceeded(t *testing.T) {
 }
 
 // Whatever fails, an aborted Rollout has touched only the units of its first wave.
+// A pause between two waves is for finding out what fails late.
+func TestPlan_AbortsByFailuresAfterAWave(t *testing.T) {
+	first := percent("half", 50)
+	first.Pause = v1alpha1.NewDuration(time.Hour)
+	first.AbortAt = &v1alpha1.RolloutAbort{Percent: 50, MinFinished: 1}
+	s := newStory(t, 4, first, percent("all", 100))
+	s.settle()
+	s.passTime(time.Minute)
+	s.phase(v1alpha1.RolloutPausing)
+	s.change("the tasks fail", func() {
+		for i := range s.w.Units {
+			for n := range s.w.Units[i].Tasks {
+				if task := &s.w.Units[i].Tasks[n]; task.Revision == "new" {
+					task.State = lifecycle.TaskFailed
+				}
+			}
+		}
+	})
+	s.phase(v1alpha1.RolloutAborted)
+}
+
+// A canceled task proves nothing about its revision.
+func TestPlan_CanceledJobStartsNoWave(t *testing.T) {
+	s := newStory(t, 4, percent("half", 50), percent("all", 100))
+	s.settle()
+	s.change("the job is canceled", func() {
+		s.w.Job.Status.State = string(lifecycle.JobCanceled)
+		for i := range s.w.Units {
+			for n := range s.w.Units[i].Tasks {
+				s.w.Units[i].Tasks[n].State = lifecycle.TaskCanceled
+			}
+		}
+	})
+	s.passTime(time.Hour)
+	if st := s.w.Rollout.Status; len(st.Waves) != 1 || st.Counts.Updated != 0 {
+		t.Errorf("%s, counts %+v, %d waves", st.Phase, st.Counts, len(st.Waves))
+	}
+}
+
+// Units that cannot change, for whatever reason, must not hold a wave forever.
+func TestPlan_UnitsThatCannotChangeEndTheirWait(t *testing.T) {
+	s := newStory(t, 2, percent("all", 100))
+	s.w.Rollout.Spec.MaxWaiting = v1alpha1.NewDuration(5 * time.Minute)
+	s.cannotChange = true
+	s.settle()
+	s.passTime(time.Minute)
+	s.phase(v1alpha1.RolloutProgressing)
+	s.passTime(5 * time.Minute)
+	s.phase(v1alpha1.RolloutComplete)
+}
+
 func TestPlan_BadRevisionReachesOnlyTheFirstWave(t *testing.T) {
 	for _, n := range []int{1, 10, 99} {
 		s := newStory(t, n, percent("canary", 5), percent("all", 100))

@@ -15,8 +15,11 @@ import (
 type waveCounts struct {
 	v1alpha1.RolloutCounts
 	unadmitted int // units that the rate does not allow yet
-	// steady counts the units in contact that have not finished. The wave waits for them.
+	// steady counts the units in contact that change. The wave waits for them.
 	steady int
+	// idle counts those of them that have not begun to change. If none of the wave changes, they cannot, and
+	// the wave waits for them for maxWaiting.
+	idle int
 	// stragglers counts those out of contact, and those that come and go. The wave waits for them for
 	// maxWaiting.
 	stragglers int
@@ -57,6 +60,8 @@ func (p *plan) countInWave(i int) {
 		c.unadmitted++
 	case state == StateOutOfContact || p.comesAndGoes(u):
 		c.stragglers++
+	case state == StateWaiting:
+		c.idle++
 	default:
 		c.steady++
 	}
@@ -183,7 +188,7 @@ func describeTask(t *Task) string {
 // before contact was lost, still counts.
 func (p *plan) isHealthy(t *Task, needs time.Duration) bool {
 	switch {
-	case t.State == lifecycle.TaskCompleted || t.State == lifecycle.TaskCanceled:
+	case t.State == lifecycle.TaskCompleted:
 		return true
 	case t.EndsItself || t.RunsSince.IsZero():
 		return false

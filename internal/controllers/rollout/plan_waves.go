@@ -11,6 +11,9 @@ import (
 
 // runWaves runs the current wave, and starts the next ones as far as they can start.
 func (p *plan) runWaves() {
+	if p.checkFinishedWaves() {
+		return
+	}
 	for {
 		i := len(p.s.Waves) - 1
 		if i >= 0 && p.s.Waves[i].FinishedAt == nil {
@@ -23,6 +26,21 @@ func (p *plan) runWaves() {
 			return
 		}
 	}
+}
+
+// checkFinishedWaves aborts if units have failed since their wave has finished: its pause is for that. It reports
+// whether the Rollout does not go on.
+func (p *plan) checkFinishedWaves() bool {
+	for i := range p.s.Waves {
+		if p.s.Waves[i].FinishedAt == nil {
+			continue
+		}
+		if cause := p.findAbortCause(i); cause != "" {
+			p.abortByFailures(cause)
+			return true
+		}
+	}
+	return false
 }
 
 // runWave runs a wave and reports whether it has finished.
@@ -40,18 +58,20 @@ func (p *plan) runWave(i int) bool {
 	switch {
 	case c.unadmitted > 0:
 		return false
-	case c.steady > 0:
+	case c.steady > 0 || c.idle > 0 && p.isHeld():
 		w.WaitingSince = nil
 		return false
 	case p.retryWave(i):
 		return false
-	case c.stragglers > 0:
+	case c.stragglers+c.idle > 0:
 		if w.WaitingSince == nil {
 			w.WaitingSince = p.microNow()
 		}
 		if at := w.WaitingSince.Add(p.maxWaiting()); p.now.Before(at) {
 			p.requeueAt(at)
-			p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for robots out of contact"
+			if c.idle == 0 {
+				p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for robots out of contact"
+			}
 			return false
 		}
 	}
@@ -88,6 +108,10 @@ func (p *plan) startWave(i int) bool {
 		return false
 	}
 	w := &p.r.Spec.Waves[i]
+	if p.isHeld() {
+		p.s.Phase, p.s.Message = v1alpha1.RolloutProgressing, p.describeProgress() // its units could not become healthy
+		return false
+	}
 	if i > 0 {
 		if at := p.s.Waves[i-1].FinishedAt.Add(p.r.Spec.Waves[i-1].Pause.Value()); p.now.Before(at) {
 			p.requeueAt(at)

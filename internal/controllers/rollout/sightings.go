@@ -51,6 +51,9 @@ func (s *sightings) finish() { s.last, s.isFirst = nil, false }
 // observeTask returns a Task with when its run was seen. Only runs of the new revision matter.
 func (s *sightings) observeTask(now time.Time, o *v1alpha1.Task, group string, target Hashes) Task {
 	t := newTask(o, group)
+	if t.RevisedAt.After(now) {
+		t.RevisedAt = now // a user may have written it
+	}
 	if !target.has(&t) {
 		return t
 	}

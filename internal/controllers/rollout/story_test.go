@@ -27,10 +27,12 @@ type story struct {
 	now    time.Time
 	w      Input
 	broken map[string]bool // robots on which the new revision fails
-	seen   sightings
-	output strings.Builder
-	last   string
-	next   time.Time // when the last plan is to be repeated
+	// cannotChange is true if no unit follows its decision.
+	cannotChange bool
+	seen         sightings
+	output       strings.Builder
+	last         string
+	next         time.Time // when the last plan is to be repeated
 }
 
 // newStory returns a story of a system job with so many robots, all in contact, and a Rollout from revision 1
@@ -87,7 +89,7 @@ func (s *story) settle() {
 	for range 100 {
 		before := s.w.Rollout.Status.DeepCopy()
 		actions := s.plan()
-		changed := s.followWishes()
+		changed := !s.cannotChange && s.followDecisions()
 		if !changed && actions.Status == nil && (actions.RequeueAt.IsZero() || actions.RequeueAt.After(s.now)) {
 			return
 		}
@@ -129,7 +131,7 @@ func (s *story) logStatus(before *v1alpha1.RolloutStatus) {
 
 // followWishes gives the units in contact the revision that they should have, as the controller of task groups
 // does, and reports whether that changed one.
-func (s *story) followWishes() bool {
+func (s *story) followDecisions() bool {
 	changed := false
 	for i := range s.w.Units {
 		u := &s.w.Units[i]

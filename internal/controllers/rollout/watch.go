@@ -110,6 +110,9 @@ func (c *Controller) robotHandler() handler.EventHandler {
 
 // countsUnits reports whether the status of a Rollout has counts that can change.
 func countsUnits(r *v1alpha1.Rollout) bool {
+	if r.Status.Revision == 0 {
+		return false
+	}
 	switch r.Status.Phase {
 	case "", v1alpha1.RolloutPending, v1alpha1.RolloutReverted, v1alpha1.RolloutSuperseded:
 		return false

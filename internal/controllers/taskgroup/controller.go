@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // Name is the name of the controller.
@@ -93,7 +94,7 @@ func addIndexes(fields client.FieldIndexer) error {
 			return []string{o.(*v1alpha1.Job).Spec.Type}
 		}),
 		fields.IndexField(context.Background(), &v1alpha1.Rollout{}, indexTarget, func(o client.Object) []string {
-			return []string{o.(*v1alpha1.Rollout).Spec.Target.Name}
+			return rollout.TargetOf(o.(*v1alpha1.Rollout))
 		}),
 	)
 }

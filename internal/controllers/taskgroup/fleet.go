@@ -21,7 +21,7 @@ import (
 type RobotMatch struct {
 	// Schedulable is true if the robot may get a new replica.
 	Schedulable bool
-	// Online is true if the robot is connected.
+	// Online is true if the robot is connected and can start tasks.
 	Online bool
 	// Labels are those of the robot, for the waves of a Rollout. Nil if the Job does not have that strategy.
 	Labels map[string]string
@@ -112,7 +112,7 @@ func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot
 		}
 		r := apiconv.RobotFrom(&robots[i])
 		if matches(&robots[i], &r) {
-			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
+			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline && r.Impairment == ""}
 		}
 	}
 	return fits

@@ -69,7 +69,7 @@ func (c *Controller) findRevision(ctx context.Context, j *v1alpha1.Job, number i
 		return nil, fmt.Errorf("list revisions: %w", err)
 	}
 	for i := range all.Items {
-		if r := &all.Items[i]; r.Revision == number && metav1.IsControlledBy(r, j) {
+		if r := &all.Items[i]; r.Revision == number && revision.IsOfJob(r, j) {
 			return r, nil
 		}
 	}

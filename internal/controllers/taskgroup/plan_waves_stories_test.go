@@ -99,12 +99,13 @@ func (s *story) orderedUnits() []string {
 	return all
 }
 
+// boundOf returns the greatest bound that includes so many units, so that some that join later are inside.
 func (s *story) boundOf(units int) int64 {
-	var positions []int64
-	for _, u := range s.units() {
-		positions = append(positions, rollout.Position("rollout", u))
+	ordered := s.orderedUnits()
+	if units >= len(ordered) {
+		return rollout.EndPosition
 	}
-	return rollout.BoundFor(positions, units)
+	return rollout.Position("rollout", ordered[units])
 }
 
 // logCommands writes down what each Task runs.

@@ -107,6 +107,15 @@ func Decide(r *v1alpha1.Rollout, u Unit) Decision {
 
 func follows(r *v1alpha1.Rollout) bool { return r.Spec.Follow == nil || *r.Spec.Follow }
 
+// TargetOf returns the name of the Job that a Rollout changes, or may change, for an index. Empty once it is
+// superseded: those are many, and decide nothing.
+func TargetOf(r *v1alpha1.Rollout) []string {
+	if r.Status.Phase == v1alpha1.RolloutSuperseded {
+		return nil
+	}
+	return []string{r.Spec.Target.Name}
+}
+
 // FindEffective returns the Rollout that decides for a Job: the newest one that has found its revision.
 // It returns nil if there is none. One of a deleted Job of the same name decides nothing: its revisions had
 // other numbers.
@@ -114,7 +123,7 @@ func FindEffective(all []v1alpha1.Rollout, j *v1alpha1.Job) *v1alpha1.Rollout {
 	var newest *v1alpha1.Rollout
 	for i := range all {
 		r := &all[i]
-		if r.Status.TargetUID != j.UID || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
+		if r.Status.TargetUID != j.UID || isPassed(r, j) || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
 			continue
 		}
 		if newest == nil || IsNewer(r, newest) {
@@ -122,6 +131,13 @@ func FindEffective(all []v1alpha1.Rollout, j *v1alpha1.Job) *v1alpha1.Rollout {
 		}
 	}
 	return newest
+}
+
+// isPassed reports whether a complete Rollout is of no effect, because the Job has another revision since then: its
+// strategy was Immediate for a while.
+func isPassed(r *v1alpha1.Rollout, j *v1alpha1.Job) bool {
+	now := j.Status.CurrentRevision
+	return r.Status.Phase == v1alpha1.RolloutComplete && now > r.Status.Revision && now != r.Status.FromRevision
 }
 
 // IsNewer reports whether a Rollout was created after another one, and so supersedes it.
@@ -132,17 +148,14 @@ func IsNewer(a, b *v1alpha1.Rollout) bool {
 	return a.UID > b.UID // created in the same second
 }
 
-// BoundFor returns the bound below which n of the positions are. With n or fewer of them it is
-// EndPosition, so that units which come later belong to the wave too.
+// BoundFor returns the least bound below which n of the positions are, or all of them. Units that come later mostly
+// lie above it, and belong to a later wave.
 func BoundFor(positions []int64, n int) int64 {
-	if n <= 0 {
+	if n <= 0 || len(positions) == 0 {
 		return 0
 	}
-	if n >= len(positions) {
-		return EndPosition
-	}
 	sorted := slices.Sorted(slices.Values(positions))
-	return sorted[n]
+	return sorted[min(n, len(sorted))-1] + 1
 }
 
 // ShareOf returns how many units a percentage of all is, rounded up.
