@@ -137,7 +137,7 @@ func followsARollout(s *space) {
 		Target: v1alpha1.RolloutTarget{Kind: "Job", Name: "j"}, Waves: []v1alpha1.RolloutWave{{Name: "all", Percent: &all}},
 	}}
 	s.must(s.Create(s.Context(), r))
-	r.Status = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Revision: 2, FromRevision: 1}
+	r.Status = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Revision: 2, FromRevision: 1, TargetUID: s.jobNow("j").UID}
 	s.must(s.Status().Update(s.Context(), r))
 	s.requireGroup("j-g", "", 1)
 	r.Status.Phase = v1alpha1.RolloutComplete

@@ -248,7 +248,7 @@ func supersedes(s *space) {
 	f := newRolloutFleet(s, "newer-a")
 	missing := func(r *v1alpha1.RolloutSpec) { r.Target.Revision = 3 }
 	f.roll("waits", missing, remainder)
-	if r := f.await("waits", v1alpha1.RolloutPending); !strings.Contains(r.Status.Message, "revision 3 of Job j not found; it has 1, 2") {
+	if r := f.await("waits", v1alpha1.RolloutPending); !strings.Contains(r.Status.Message, "revision 3 is not the definition of Job j, which is revision 2") {
 		s.Error(r.Status.Message)
 	}
 	f.roll("older", nil, manual(remainder))

@@ -429,7 +429,7 @@ func TestPlan_CanceledJobStartsNoWave(t *testing.T) {
 // Units that cannot change, for whatever reason, must not hold a wave forever.
 func TestPlan_UnitsThatCannotChangeEndTheirWait(t *testing.T) {
 	s := newStory(t, 2, percent("all", 100))
-	s.w.Rollout.Spec.MaxWaiting = v1alpha1.NewDuration(5 * time.Minute)
+	s.w.Rollout.Spec.MaxWaiting, s.w.Rollout.Spec.Deadline = v1alpha1.NewDuration(0), v1alpha1.NewDuration(5*time.Minute)
 	s.cannotChange = true
 	s.settle()
 	s.passTime(time.Minute)

@@ -18,7 +18,7 @@ type waveCounts struct {
 	// steady counts the units in contact that change. The wave waits for them.
 	steady int
 	// idle counts those of them that have not begun to change. If none of the wave changes, they cannot, and
-	// the wave waits for them for maxWaiting.
+	// the wave waits for them only for the time of a deadline.
 	idle int
 	// stragglers counts those out of contact, and those that come and go. The wave waits for them for
 	// maxWaiting.

@@ -67,7 +67,7 @@ func (p *plan) runWave(i int) bool {
 		if w.WaitingSince == nil {
 			w.WaitingSince = p.microNow()
 		}
-		if at := w.WaitingSince.Add(p.maxWaiting()); p.now.Before(at) {
+		if at := w.WaitingSince.Add(p.waitingTime(c)); p.now.Before(at) {
 			p.requeueAt(at)
 			if c.idle == 0 {
 				p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for robots out of contact"
@@ -251,6 +251,15 @@ func (p *plan) rate() float64 {
 		rate *= math.Pow(1+float64(*r.GrowthPercent)/100, float64(p.total().Updated / *r.GrowAfter))
 	}
 	return max(1, min(rate, maxRate))
+}
+
+// waitingTime returns how long a wave waits if none of its units changes. Those in contact may only need a moment to
+// begin, so maxWaiting alone does not count for them.
+func (p *plan) waitingTime(c *waveCounts) time.Duration {
+	if c.idle > 0 {
+		return max(p.maxWaiting(), rollout.Deadline(p.r))
+	}
+	return p.maxWaiting()
 }
 
 func (p *plan) maxWaiting() time.Duration {
