@@ -36,7 +36,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return nil, err
 	}
 	c.memory.Update(k, r.UID, func(m *memory) { w.LastStatus, w.ObservedSince = m.lastStatus, m.sightings.since })
-	if w.Job == nil || !hasRevisions(w.Job.Spec.Type) || w.Newer != "" || isSuperseded(&r) || r.Status.Phase == v1alpha1.RolloutReverted || !mayChangeTo(&r, w.Job) {
+	if !w.needsRevisions() {
 		c.memory.Update(k, r.UID, func(m *memory) { m.dropObserved(c.Now()) })
 		return w, nil
 	}
@@ -45,6 +45,15 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return w, err
 	}
 	return w, c.observeUnits(ctx, w, templates)
+}
+
+// needsRevisions reports whether the next status depends on the revisions of the Job.
+func (w *Input) needsRevisions() bool {
+	r := w.Rollout
+	if w.Job == nil || w.Newer != "" || isSuperseded(r) || r.Status.Phase == v1alpha1.RolloutReverted {
+		return false
+	}
+	return hasRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job)
 }
 
 // dropObserved drops what only a Rollout needs that still counts units.
