@@ -266,7 +266,7 @@ func approvesRollouts(s *space) {
 	s.bind("admins", "admin", "k8s4r-admin")
 	s.allow("operator", "rollouts", "create", "get", "update", "patch")
 	awaitPolicies(s.T, s)
-	const spec = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Rollout, metadata: {name: r}, spec: {target: {name: none}, waves: [{name: lab, robotSelector: {site: lab}}, {name: rest, percent: 100, approval: manual}]}}`
+	const spec = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Rollout, metadata: {name: r}, spec: {desiredState: paused, target: {name: none}, waves: [{name: lab, robotSelector: {site: lab}}, {name: rest, percent: 100, approval: manual}]}}`
 	r := s.named(spec)
 	editor, admin := s.as("editor"), s.as("admin")
 	approved := s.named(strings.Replace(spec, "spec: {", "spec: {approvedWaves: [rest], ", 1))
@@ -280,7 +280,7 @@ func approvesRollouts(s *space) {
 	s.must(editor.Create(s.Context(), r))
 	awaitResponses(s, []change{
 		{"admin approves what may still change", admin, r, `{"spec":{"approvedWaves":["rest"]}}`, tooEarly},
-		{"a user who may not create jobs pauses", s.as("operator"), r, `{"spec":{"desiredState":"paused"}}`, ""},
+		{"a user who may not create jobs reverts", s.as("operator"), r, `{"spec":{"desiredState":"reverted"}}`, ""},
 		{"a user who may not create jobs resumes", s.as("operator"), r, `{"spec":{"desiredState":"running"}}`, "you may not create jobs.robot.k8s4r.io"},
 		{"a user who may not create jobs changes a wave", s.as("operator"), r, `{"spec":{"maxUnavailable":5}}`, "you may not create jobs.robot.k8s4r.io"},
 		{"editor resumes", editor, r, `{"spec":{"desiredState":"running"}}`, ""},
