@@ -12,6 +12,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/platform/patch"
 )
 
@@ -210,14 +211,9 @@ func (r *rollback) printNext(d *deps, c *cluster) {
 	switch {
 	case !r.changed:
 		return
-	case !usesRollouts(r.job):
+	case !rollout.IsUsedBy(r.job):
 		fmt.Fprintln(d.Err, "its tasks change now, as update of each task group says")
 		return
 	}
 	fmt.Fprintf(d.Err, "no task changes until a rollout starts: %s rollout start %s%s\n", d.program, r.job.Name, c.namespaceFlag)
-}
-
-// usesRollouts reports whether a changed definition waits for a Rollout.
-func usesRollouts(job *robotv1.Job) bool {
-	return job.Spec.Update != nil && job.Spec.Update.Strategy == robotv1.UpdateRollout
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 type startRolloutOptions struct {
@@ -223,7 +224,7 @@ func (o *startRolloutOptions) checkTarget(ctx context.Context, c *cluster) error
 	if err := checkRevisionType(job); err != nil {
 		return err
 	}
-	if !usesRollouts(job) {
+	if !rollout.IsUsedBy(job) {
 		return fmt.Errorf("job %s changes its tasks at once: set spec.update.strategy to Rollout first", job.Name)
 	}
 	for i := range o.spec.Waves {

@@ -252,8 +252,8 @@ func supersedes(s *space) {
 		s.Error(r.Status.Message)
 	}
 	f.roll("older", nil, manual(remainder))
-	f.await("older", v1alpha1.RolloutWaitingForApproval)
-	time.Sleep(time.Second) // creation times have seconds
+	older := f.await("older", v1alpha1.RolloutWaitingForApproval)
+	testkit.Eventually(s, waitTimeout, "creation times, which have seconds, differ", func() bool { return time.Since(older.CreationTimestamp.Time) > time.Second })
 	f.roll("r-newer", nil, manual(remainder))
 	f.await("r-newer", v1alpha1.RolloutWaitingForApproval)
 	f.await("older", v1alpha1.RolloutSuperseded)

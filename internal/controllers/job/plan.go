@@ -13,6 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/array"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
@@ -132,7 +133,7 @@ func (p *plan) jobState() lifecycle.JobState { return lifecycle.JobState(p.Job.S
 
 // planCreates adds the missing groups. If the current revision is about to be known, they wait for it.
 func (p *plan) planCreates() {
-	if p.usesRollouts() && p.revisions.content == nil && p.AwaitsRevisions {
+	if rollout.IsUsedBy(p.Job) && p.revisions.content == nil && p.AwaitsRevisions {
 		return
 	}
 	for i := range p.Job.Spec.TaskGroups {

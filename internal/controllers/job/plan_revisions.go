@@ -61,7 +61,7 @@ func (p *plan) planRevisions() {
 		p.storeDefinition()
 	}
 	switch {
-	case p.usesRollouts():
+	case rollout.IsUsedBy(p.Job):
 		p.recoverCurrent()
 		r.content = r.decode(r.current)
 	case stores:
@@ -72,16 +72,10 @@ func (p *plan) planRevisions() {
 	}
 }
 
-// usesRollouts reports whether the tasks run the current revision instead of the spec.
-func (p *plan) usesRollouts() bool {
-	u := p.Job.Spec.Update
-	return u != nil && u.Strategy == v1alpha1.UpdateRollout && revision.KeepsRevisions(p.Job.Spec.Type)
-}
-
 // followRollout makes the revision of a complete Rollout the current one. A Rollout that is complete since
 // before the current revision came, with the strategy Immediate, changes nothing.
 func (p *plan) followRollout() {
-	if !p.usesRollouts() {
+	if !rollout.IsUsedBy(p.Job) {
 		return
 	}
 	r := &p.revisions
@@ -236,7 +230,7 @@ func (p *plan) wantedTemplate(def *v1alpha1.TaskGroupDefinition, g *v1alpha1.Tas
 // current revision is not known, an existing group keeps its content.
 func (p *plan) currentContent(name string, g *v1alpha1.TaskGroup) *revision.GroupContent {
 	switch {
-	case !p.usesRollouts():
+	case !rollout.IsUsedBy(p.Job):
 		return nil
 	case p.revisions.content != nil:
 		return p.revisions.content.FindGroup(name)

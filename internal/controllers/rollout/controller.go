@@ -40,7 +40,7 @@ type Controller struct {
 
 	expect *kit.Expectations
 	memory *kit.ObjectMemory[memory]
-	robots *robotChanges
+	robots *kit.RobotChanges
 }
 
 // memory is state of a Rollout that is not stored in objects.
@@ -58,7 +58,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	}
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.memory = kit.NewObjectMemory(func() memory { return memory{sightings: newSightings(c.Now())} })
-	c.robots = newRobotChanges()
+	c.robots = kit.NewRobotChanges()
 	if err := addIndexes(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Rollout{}, c.siblingHandler()).
 		Watches(&v1alpha1.Job{}, c.jobHandler()).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
-		Watches(&v1alpha1.Robot{}, c.robotHandler()).
+		Watches(&v1alpha1.Robot{}, c.robots.Handler(c.enqueueCounting)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }

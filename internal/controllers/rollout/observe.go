@@ -53,7 +53,7 @@ func (w *Input) needsRevisions() bool {
 	if w.Job == nil || w.Newer != "" || isSuperseded(r) || r.Status.Phase == v1alpha1.RolloutReverted {
 		return false
 	}
-	return hasRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job)
+	return revision.KeepsRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job)
 }
 
 // dropObserved drops what only a Rollout needs that still counts units.

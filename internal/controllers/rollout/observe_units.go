@@ -67,7 +67,7 @@ func (c *Controller) observeUnits(ctx context.Context, w *Input, templates []v1a
 func (c *Controller) observeFleet(ctx context.Context, w *Input, templates []v1alpha1.TaskGroupTemplate) (map[string]fleetRobot, error) {
 	k, j := client.ObjectKeyFromObject(w.Rollout), w.Job
 	// Read the version before the list, so that later changes cause another list.
-	is := fleetCache{robots: c.robots.changeCount(j.Namespace), generation: j.Generation, revision: j.Status.CurrentRevision}
+	is := fleetCache{robots: c.robots.Count(j.Namespace), generation: j.Generation, revision: j.Status.CurrentRevision}
 	var last fleetCache
 	c.memory.Update(k, w.Rollout.UID, func(m *memory) { last = m.fleet })
 	if last.fleet != nil && last.robots == is.robots && last.generation == is.generation && last.revision == is.revision {
@@ -91,7 +91,7 @@ func newFleet(j *v1alpha1.Job, templates []v1alpha1.TaskGroupTemplate, robots []
 		as := apiconv.RobotFrom(&robots[i])
 		fleet[as.Name] = fleetRobot{isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable && as.Impairment == "", labels: as.Labels}
 	}
-	if !hasRobotUnits(j.Spec.Type) {
+	if !v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
 		return fleet
 	}
 	for i := range templates {
@@ -172,7 +172,7 @@ type units struct {
 // newUnits returns the units that a Job should have: replicas, or robots that match.
 func newUnits(j *v1alpha1.Job, fleet map[string]fleetRobot) *units {
 	u := &units{job: j, fleet: fleet, byName: map[string]*Unit{}, robots: map[string]string{}, sizes: map[string]int{}}
-	if hasRobotUnits(j.Spec.Type) {
+	if v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
 		for name, r := range fleet {
 			if len(r.groups) > 0 {
 				u.addUnit(name, r.groups...).Labels = r.labels
@@ -204,7 +204,7 @@ func (u *units) addUnit(name string, groups ...string) *Unit {
 func (u *units) addTask(object *v1alpha1.Task, t Task) {
 	robot := cmp.Or(object.Spec.TargetRobot, object.CurrentRobot())
 	name := robot
-	if !hasRobotUnits(u.job.Spec.Type) {
+	if !v1alpha1.RunsOnEveryRobot(u.job.Spec.Type) {
 		index, err := strconv.Atoi(object.Labels[v1alpha1.LabelTaskIndex])
 		if err != nil || index < 0 || index >= u.sizes[t.Group] {
 			return
@@ -236,7 +236,7 @@ func (u *units) list() []Unit {
 }
 
 func (u *units) isInContact(unit string) bool {
-	if hasRobotUnits(u.job.Spec.Type) {
+	if v1alpha1.RunsOnEveryRobot(u.job.Spec.Type) {
 		r := u.fleet[unit]
 		return r.isOnline && r.isSchedulable
 	}

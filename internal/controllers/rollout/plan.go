@@ -21,7 +21,6 @@ const followTick = 30 * time.Second
 
 // The defaults of the fields of a Rollout.
 const (
-	defaultDeadline   = 10 * time.Minute
 	defaultMaxWaiting = 10 * time.Minute
 	minHealthyTime    = 10 * time.Second
 )

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // maxListedRevisions is how many revisions a message lists.
@@ -72,11 +74,11 @@ func (p *plan) obstacle() string {
 		return fmt.Sprintf("Job %s not found in namespace %s; create it, or create a Rollout of another Job", name, p.r.Namespace)
 	case p.Job.DeletionTimestamp != nil:
 		return fmt.Sprintf("Job %s is being deleted; create a Rollout of another Job", name)
-	case !hasRevisions(p.Job.Spec.Type):
+	case !revision.KeepsRevisions(p.Job.Spec.Type):
 		return fmt.Sprintf("Job %s is of type batch, which has no revisions; create a Rollout of a Job of type service, system or sysbatch", name)
-	case p.Job.Spec.Update == nil || p.Job.Spec.Update.Strategy != v1alpha1.UpdateRollout:
+	case !rollout.IsUsedBy(p.Job):
 		return fmt.Sprintf("Job %s changes its tasks by itself; set its spec.update.strategy to Rollout", name)
-	case !hasRobotUnits(p.Job.Spec.Type) && p.selectsRobots():
+	case !v1alpha1.RunsOnEveryRobot(p.Job.Spec.Type) && p.selectsRobots():
 		return fmt.Sprintf("Job %s is of type service, whose waves are of replicas; create a Rollout whose waves have percent or count instead of robotSelector", name)
 	case p.Job.Status.CurrentRevision == 0 || wantedRevision(p.r, p.Job) == 0:
 		return fmt.Sprintf("Job %s has no revisions yet; wait for the manager to write them", name)
@@ -88,16 +90,6 @@ func (p *plan) obstacle() string {
 		return p.describeMissingRevision()
 	}
 	return p.describeOtherGroups()
-}
-
-// hasRevisions reports whether Jobs of a type have revisions.
-func hasRevisions(jobType string) bool {
-	return jobType == v1alpha1.JobTypeService || hasRobotUnits(jobType)
-}
-
-// hasRobotUnits reports whether the units of a type are robots, and not replicas.
-func hasRobotUnits(jobType string) bool {
-	return jobType == v1alpha1.JobTypeSystem || jobType == v1alpha1.TaskTypeSysbatch
 }
 
 func (p *plan) selectsRobots() bool {

@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // waveCounts counts the units of a wave.
@@ -119,7 +120,7 @@ func (p *plan) findState(u *Unit, wave int) State {
 		return StateWaiting
 	case p.hasExceededDeadline(u, wave):
 		p.addFailure(wave, v1alpha1.RolloutFailure{
-			Unit: u.Name, Reason: ReasonDeadlineExceeded, Message: fmt.Sprintf("not healthy after %s: %s", p.deadline(), unfinished),
+			Unit: u.Name, Reason: ReasonDeadlineExceeded, Message: fmt.Sprintf("not healthy after %s: %s", rollout.Deadline(p.r), unfinished),
 		})
 		return StateFailed
 	}
@@ -216,13 +217,6 @@ func (p *plan) healthyTime(group string, wave int) time.Duration {
 	return max(needs, p.r.Spec.Waves[wave].HealthyFor.Value())
 }
 
-func (p *plan) deadline() time.Duration {
-	if d := p.r.Spec.Deadline; d != nil {
-		return d.Value()
-	}
-	return defaultDeadline
-}
-
 // hasExceededDeadline reports whether a unit that is changing should be healthy by now. The deadline does not
 // pass while the Job starts no tasks.
 func (p *plan) hasExceededDeadline(u *Unit, wave int) bool {
@@ -239,7 +233,7 @@ func (p *plan) hasExceededDeadline(u *Unit, wave int) bool {
 	if c := meta.FindStatusCondition(p.Job.Status.Conditions, v1alpha1.ConditionSuspended); c != nil && c.Status == metav1.ConditionFalse {
 		from = later(from, c.LastTransitionTime.Time)
 	}
-	at := later(from.Add(p.deadline()), p.ObservedSince.Add(min(p.deadline(), settleTime)))
+	at := later(from.Add(rollout.Deadline(p.r)), p.ObservedSince.Add(min(rollout.Deadline(p.r), settleTime)))
 	if p.now.Before(at) {
 		p.requeueAt(at)
 		return false

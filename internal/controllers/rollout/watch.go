@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"slices"
-	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -11,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 // siblingHandler enqueues the other Rollouts of a Job when one finds its revision, ends or is deleted:
@@ -76,36 +73,13 @@ func (c *Controller) taskHandler() handler.EventHandler {
 	}
 }
 
-// robotHandler enqueues the Rollouts of all namespaces that may use a robot when it changes in more than its
-// heartbeats.
-func (c *Controller) robotHandler() handler.EventHandler {
-	enqueue := func(ctx context.Context, namespaces []string, q queue) {
-		for _, namespace := range namespaces {
-			c.robots.recordChange(namespace)
-			c.forEach(ctx, namespace, nil, func(r *v1alpha1.Rollout) {
-				if countsUnits(r) {
-					q.AddAfter(requestFor(r), c.Tick)
-				}
-			})
+// enqueueCounting enqueues the Rollouts of a namespace that count units, because a robot has changed.
+func (c *Controller) enqueueCounting(ctx context.Context, namespace string, q queue) {
+	c.forEach(ctx, namespace, nil, func(r *v1alpha1.Rollout) {
+		if countsUnits(r) {
+			q.AddAfter(requestFor(r), c.Tick)
 		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			enqueue(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			enqueue(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-			if apiconv.IsSameRobot(before, after) {
-				return
-			}
-			users := slices.Concat(before.UserNamespaces(), after.UserNamespaces())
-			slices.Sort(users)
-			enqueue(ctx, slices.Compact(users), q)
-		},
-	}
+	})
 }
 
 // countsUnits reports whether the status of a Rollout has counts that can change.
@@ -139,24 +113,4 @@ func (c *Controller) forEach(ctx context.Context, namespace string, fields clien
 
 func requestFor(r *v1alpha1.Rollout) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(r)}
-}
-
-// robotChanges counts relevant changes of robots by the namespaces that may use them.
-type robotChanges struct {
-	mu    sync.Mutex // guards count
-	count map[string]int
-}
-
-func newRobotChanges() *robotChanges { return &robotChanges{count: map[string]int{}} }
-
-func (n *robotChanges) recordChange(namespace string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.count[namespace]++
-}
-
-func (n *robotChanges) changeCount(namespace string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.count[namespace]
 }

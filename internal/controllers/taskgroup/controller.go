@@ -53,7 +53,7 @@ type Controller struct {
 
 	expect       *kit.Expectations
 	counts       *groupCounts
-	robotChanges *robotChanges
+	robotChanges *kit.RobotChanges
 }
 
 // Cache indexes of the groups of a job, of the jobs of a type and of the Rollouts of a job. The last one has
@@ -68,7 +68,7 @@ const (
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Config = c.WithDefaults()
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
-	c.counts, c.robotChanges = newGroupCounts(), newRobotChanges()
+	c.counts, c.robotChanges = newGroupCounts(), kit.NewRobotChanges()
 	if err := addIndexes(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		For(&v1alpha1.TaskGroup{}).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfJob), onJobStateChange()).
-		Watches(&v1alpha1.Robot{}, c.robotHandler()).
+		Watches(&v1alpha1.Robot{}, c.robotChanges.Handler(c.enqueueFleetGroups)).
 		Watches(&v1alpha1.Rollout{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRollout), onDecisionChange()).
 		Watches(&appsv1.ControllerRevision{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRevision), onNewRevision()).
 		WatchesRawSource(source.Func(c.watchReservations)).

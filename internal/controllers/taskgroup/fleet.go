@@ -3,13 +3,9 @@ package taskgroup
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
@@ -53,26 +49,6 @@ type fleetVersion struct {
 	target types.UID // of the ControllerRevision; empty: none
 }
 
-// robotChanges counts relevant changes of robots by the namespaces that may use them.
-type robotChanges struct {
-	mu    sync.Mutex
-	count map[string]int
-}
-
-func newRobotChanges() *robotChanges { return &robotChanges{count: map[string]int{}} }
-
-func (n *robotChanges) recordChange(namespace string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.count[namespace]++
-}
-
-func (n *robotChanges) changeCount(namespace string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.count[namespace]
-}
-
 // findMatchingRobots returns the robots that match the group of a system or sysbatch job, by name.
 // It returns nil for other jobs.
 func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, waves *Waves) (map[string]RobotMatch, error) {
@@ -80,7 +56,7 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 		return nil, nil
 	}
 	// Read the version before the list, so that later changes cause another list.
-	now := fleetVersion{robots: c.robotChanges.changeCount(g.Namespace), group: g.Generation, job: j.Generation}
+	now := fleetVersion{robots: c.robotChanges.Count(g.Namespace), group: g.Generation, job: j.Generation}
 	if waves != nil {
 		now.target = waves.targetUID
 	}
@@ -144,35 +120,10 @@ func (w *Waves) matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1a
 	return fits
 }
 
-// robotHandler enqueues the groups of system and sysbatch jobs when a robot changes. It ignores
-// heartbeats.
-func (c *Controller) robotHandler() handler.EventHandler {
-	enqueue := func(ctx context.Context, namespace string, q queue) {
-		c.robotChanges.recordChange(namespace)
-		for _, jobType := range []string{v1alpha1.JobTypeSystem, v1alpha1.JobTypeSysbatch} {
-			c.enqueueGroups(ctx, namespace, jobType, q)
-		}
-	}
-	changed := func(ctx context.Context, users []string, q queue) {
-		for _, namespace := range users {
-			enqueue(ctx, namespace, q)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			changed(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			changed(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-			if !apiconv.IsSameRobot(before, after) {
-				users := slices.Concat(before.UserNamespaces(), after.UserNamespaces())
-				slices.Sort(users)
-				changed(ctx, slices.Compact(users), q)
-			}
-		},
+// enqueueFleetGroups enqueues the groups of system and sysbatch jobs of a namespace, because a robot has changed.
+func (c *Controller) enqueueFleetGroups(ctx context.Context, namespace string, q queue) {
+	for _, jobType := range []string{v1alpha1.JobTypeSystem, v1alpha1.JobTypeSysbatch} {
+		c.enqueueGroups(ctx, namespace, jobType, q)
 	}
 }
 

@@ -69,7 +69,7 @@ func newWavesWorld(t *testing.T) *wavesWorld {
 	now := func() time.Time { return noon }
 	return &wavesWorld{t: t, group: g, Controller: &Controller{
 		Client: api, Live: api, Config: Config{}.WithDefaults(), Binder: &noRobots{}, Recorder: events.NewFakeRecorder(10),
-		Now: now, expect: kit.NewExpectations(now, logr.Discard()), counts: newGroupCounts(), robotChanges: newRobotChanges(),
+		Now: now, expect: kit.NewExpectations(now, logr.Discard()), counts: newGroupCounts(), robotChanges: kit.NewRobotChanges(),
 	}}
 }
 
