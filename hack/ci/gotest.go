@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"runtime"
 	"slices"
@@ -145,7 +146,7 @@ func (g goTest) retryFailed(ctx context.Context, out io.Writer, runs []*testRun)
 	}
 	for _, r := range runs {
 		if r.err != nil && len(r.failed) == 0 {
-			o.failures = append(o.failures, failure{Package: r.binary.pkg, Reason: "failed outside of its tests: " + r.err.Error(), Output: lastLines(r.text(""), failureLines)})
+			o.failures = append(o.failures, r.failureOfProgram())
 		}
 		for _, name := range r.failed {
 			reason := r.whyNoRetry(name)
@@ -292,6 +293,23 @@ func (r *testRun) text(test string) string {
 
 func (r *testRun) failure(test, reason string) failure {
 	return failure{Package: r.binary.pkg, Test: test, Reason: reason, Output: lastLines(r.text(test), failureLines)}
+}
+
+// failureOfProgram returns why a test program failed although none of its tests did. What a program
+// prints as it dies, such as a panic or a timeout, is output of the tests that had not ended.
+func (r *testRun) failureOfProgram() failure {
+	text := r.text("")
+	for _, test := range slices.Sorted(maps.Keys(r.outputs)) {
+		if test != "" && r.actions[test] == "" {
+			text += r.text(test)
+		}
+	}
+	reason := "failed outside of its tests: " + r.err.Error()
+	if i := crash.FindStringIndex(text); i != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(text[i[0]:]), "\n")
+		return failure{Package: r.binary.pkg, Reason: reason + ": " + line, Output: firstLines(text[i[0]:], failureLines)}
+	}
+	return failure{Package: r.binary.pkg, Reason: reason, Output: lastLines(text, failureLines)}
 }
 
 // Patterns in the output of tests.

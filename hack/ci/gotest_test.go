@@ -70,6 +70,7 @@ func TestGoTest_RetriesFailedTestsAlone(t *testing.T) {
 		{"a data race at the second try", []string{bad, prints("TestA", "WARNING: DATA RACE") + bad}, nil, []string{"data race"}},
 		{"a fuzz target", []string{ends("FuzzA", "fail") + ends("", "fail")}, nil, []string{onRandomInput}},
 		{"an exit outside of tests", []string{ends("", "fail")}, nil, []string{"failed outside of its tests: exit status 1"}},
+		{"a timeout within a subtest", []string{prints("TestA/sub", "panic: test timed out after 1s") + ends("TestA/sub", "fail")}, nil, []string{"failed outside of its tests: exit status 1: panic: test timed out after 1s"}},
 		{"a pattern that matches no test", []string{ends("", "pass")}, nil, []string{"no tests ran"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

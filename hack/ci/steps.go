@@ -236,6 +236,11 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
+func firstLines(text string, n int) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[:min(n, len(lines))], "\n")
+}
+
 // lockedWriter keeps the lines of concurrent steps whole.
 type lockedWriter struct {
 	mu sync.Mutex

@@ -15,9 +15,10 @@ var unitPackages = []string{
 
 // unitTests runs them once, under the race detector; short, it runs a share of the random and long
 // ones. The linter has vetted the code already. Tests that are marked as parallel mostly wait, so
-// more of them run at once than there are processors.
+// more of them run at once than there are processors. The models of the gateway take minutes of a
+// processor, of which a package has an eighth while the other lanes run.
 func unitTests(short bool) step {
-	return tests("unit tests", goTest{race: true, short: short, side: 4, parallel: 8, packages: unitPackages})
+	return tests("unit tests", goTest{race: true, short: short, timeout: 30 * time.Minute, side: 4, parallel: 8, packages: unitPackages})
 }
 
 // archiveTests runs what the short unit tests leave out: the archive over PostgreSQL.
