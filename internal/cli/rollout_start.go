@@ -93,7 +93,7 @@ func (o *startRolloutOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.maxUnavailable, "max-unavailable", "", "number or percentage of units of a task group that may be changing at the same time; defaults to update.maxParallel of the group")
 	f.StringVar(&o.abortAt, "abort-at", "", "abort if this percentage of all finished units has failed, such as 20%, or 20%:5 if it counts once 5 have finished")
 	f.StringVar(&o.onAbort, "on-abort", robotv1.OnAbortPause, "what follows an abort: pause leaves all units as they are, revert returns them to the revision of before")
-	f.StringVar(&o.deadline, "deadline", "", "how long a unit may take until it is healthy, while its robot is in contact; defaults to 10m")
+	f.StringVar(&o.deadline, "deadline", "", "how long a unit may take until it is healthy, also if its robot loses contact; defaults to 10m")
 	f.Int32Var(&o.retry, "retry", 0, fmt.Sprintf("how often a failed unit is tried again, at most %d", maxRetry))
 	f.StringVar(&o.maxWaiting, "max-waiting", "", "how long a wave waits for units whose robots are out of contact; defaults to 10m")
 	f.Int32Var(&o.rate, "rate", 0, "units that may be changed in a minute; 0 means no limit")

@@ -99,8 +99,8 @@ type RolloutSpec struct {
 	// +kubebuilder:default=pause
 	OnAbort string `json:"onAbort,omitempty"`
 
-	// Deadline is how long a unit may take until it is healthy with the new revision, while its robot is in
-	// contact. After it the unit has failed. If empty, 10m.
+	// Deadline is how long a unit may take until it is healthy with the new revision. After it the unit has
+	// failed, also if its robot has lost contact meanwhile, until it comes back healthy. If empty, 10m.
 	// +optional
 	Deadline *Duration `json:"deadline,omitempty"`
 
@@ -337,8 +337,7 @@ type RolloutCounts struct {
 	// Waiting units have the old revision and are not changed yet.
 	// +optional
 	Waiting int32 `json:"waiting,omitempty"`
-	// OutOfContact units are neither updated nor failed, and their robots are out of contact, or take no
-	// new tasks.
+	// OutOfContact units have not begun to change, and their robots are out of contact, or take no new tasks.
 	// +optional
 	OutOfContact int32 `json:"outOfContact,omitempty"`
 	// Updating units have the new revision, or are being stopped to get it, and are not healthy yet.

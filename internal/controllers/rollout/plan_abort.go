@@ -21,6 +21,9 @@ const (
 	ReasonWaveStarted = "WaveStarted"
 	// ReasonDeadlineExceeded is the reason of a unit that is not healthy in time.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonContactLost is the reason of a unit that is not healthy in time, and whose robot is out of contact
+	// since it was given the new revision.
+	ReasonContactLost = "ContactLost"
 )
 
 // findAbortCause returns why a Rollout whose current wave is i must be aborted, or "".

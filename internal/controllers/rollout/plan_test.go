@@ -208,7 +208,14 @@ func TestPlan_UnitStates(t *testing.T) {
 		}, StateUpdated},
 		{"its robot is out of contact before it was healthy", func(s *story, u *Unit) {
 			u.InContact, u.Tasks[0].State, u.Tasks[0].SeenRunning = false, lifecycle.TaskUnknown, u.Tasks[0].RunsSince
-		}, StateOutOfContact},
+			u.Tasks[0].RevisedAt = ago(s, time.Minute)
+		}, StateUpdating},
+		{"its robot is out of contact for the deadline before it was healthy", func(s *story, u *Unit) {
+			u.InContact, u.Tasks[0].State, u.Tasks[0].SeenRunning = false, lifecycle.TaskUnknown, u.Tasks[0].RunsSince
+		}, StateFailed},
+		{"its robot lost contact when it was given the new revision", func(s *story, u *Unit) {
+			u.InContact, u.Tasks[0].State, u.Tasks[0].RunsSince = false, lifecycle.TaskDispatching, time.Time{}
+		}, StateFailed},
 		{"a task that ends itself runs", func(s *story, u *Unit) { u.Tasks[0].EndsItself, u.Tasks[0].RevisedAt = true, ago(s, time.Minute) }, StateUpdating},
 		{"a task that ends itself has completed", func(s *story, u *Unit) { u.Tasks[0].EndsItself, u.Tasks[0].State = true, lifecycle.TaskCompleted }, StateUpdated},
 		{"a failed task", func(s *story, u *Unit) { u.Tasks[0].State = lifecycle.TaskFailed }, StateFailed},

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -114,17 +115,29 @@ func (p *plan) findState(u *Unit, wave int) State {
 	switch {
 	case unfinished == "":
 		return StateUpdated
-	case !u.InContact:
+	case !u.InContact && !u.hasStarted(p.Target):
 		return StateOutOfContact
 	case !u.isChanging(p.Target):
 		return StateWaiting
 	case p.hasExceededDeadline(u, wave):
-		p.addFailure(wave, v1alpha1.RolloutFailure{
-			Unit: u.Name, Reason: ReasonDeadlineExceeded, Message: fmt.Sprintf("not healthy after %s: %s", rollout.Deadline(p.r), unfinished),
-		})
+		p.addFailure(wave, u.describeDeadline(rollout.Deadline(p.r), unfinished))
 		return StateFailed
 	}
 	return StateUpdating
+}
+
+// describeDeadline returns the failure of a unit that has exceeded the deadline. A revision may be what ended the
+// contact with its robot.
+func (u *Unit) describeDeadline(deadline time.Duration, unfinished string) v1alpha1.RolloutFailure {
+	if !u.InContact {
+		return v1alpha1.RolloutFailure{Unit: u.Name, Reason: ReasonContactLost, Message: fmt.Sprintf("its robot was given the new revision and has lost contact, or is cordoned; not healthy after %s: %s", deadline, unfinished)}
+	}
+	return v1alpha1.RolloutFailure{Unit: u.Name, Reason: ReasonDeadlineExceeded, Message: fmt.Sprintf("not healthy after %s: %s", deadline, unfinished)}
+}
+
+// hasStarted reports whether a robot was given a Task of the new revision, which it may still run.
+func (u *Unit) hasStarted(target Hashes) bool {
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool { return target.has(&t) && t.State.HoldsResources() })
 }
 
 // findFailed returns a Task of the new revision that has failed since the last retry, or nil. A Task that

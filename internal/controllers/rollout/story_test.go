@@ -27,6 +27,7 @@ type story struct {
 	now    time.Time
 	w      Input
 	broken map[string]bool // robots on which the new revision fails
+	cutOff map[string]bool // robots that the new revision takes off the network
 	// cannotChange is true if no unit follows its decision.
 	cannotChange bool
 	seen         sightings
@@ -44,7 +45,7 @@ func newStory(t *testing.T, robots int, waves ...v1alpha1.RolloutWave) *story {
 	j.Status.State, j.Status.CurrentRevision, j.Status.UpdateRevision = "running", 1, 2
 	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "uid", Generation: 1}}
 	r.Spec.Target.Name, r.Spec.Waves = "j", waves
-	s := &story{t: t, now: noon, broken: map[string]bool{}, seen: newSightings(noon), w: Input{
+	s := &story{t: t, now: noon, broken: map[string]bool{}, cutOff: map[string]bool{}, seen: newSightings(noon), w: Input{
 		Job: j, Rollout: r, Revisions: []int64{1, 2}, ObservedSince: noon.Add(-time.Hour),
 		Current: Hashes{"g": {"a": "old"}}, Target: Hashes{"g": {"a": "new"}},
 	}}
@@ -162,6 +163,9 @@ func (s *story) revise(u *Unit, to string) {
 	t.Revision, t.RevisedAt, t.State, t.RunsSince, t.SeenRunning = to, s.now.Truncate(time.Second), lifecycle.TaskRunning, s.now, s.now
 	if to == "new" && s.broken[u.Name] {
 		t.State, t.RunsSince, t.Reason, t.Message = lifecycle.TaskFailed, time.Time{}, "ExitCode", "exit code 1"
+	}
+	if to == "new" && s.cutOff[u.Name] {
+		u.InContact, t.State = false, lifecycle.TaskUnknown
 	}
 }
 
@@ -303,6 +307,21 @@ func TestPlan_Stories(t *testing.T) {
 			s.change("r01 is back", func() { s.unit("r01").InContact = true })
 			s.passTime(3 * time.Minute)
 			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
+		{"contact-lost", func(t *testing.T) *story {
+			s := brokenStory(t)
+			s.cutOff, s.broken = s.broken, nil
+			s.settle()
+			s.passTime(20 * time.Minute)
+			s.phase(v1alpha1.RolloutAborted)
+			if n := s.revisions(); n["new"] != 2 {
+				t.Errorf("%d units have the bad revision, want those of the first wave", n["new"])
+			}
+			s.change("the first of them is back and healthy", func() {
+				u := s.unit(s.w.Rollout.Status.FailedUnits[0].Unit)
+				u.InContact, u.Tasks[0].State = true, lifecycle.TaskRunning
+			})
 			return s
 		}},
 		{"superseded", func(t *testing.T) *story {
