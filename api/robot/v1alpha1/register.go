@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&JobTemplate{}, &JobTemplateList{},
 		&HeartbeatSlice{}, &HeartbeatSliceList{},
 		&Rollout{}, &RolloutList{},
+		&MaintenanceWindow{}, &MaintenanceWindowList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

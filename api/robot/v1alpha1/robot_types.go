@@ -162,11 +162,18 @@ type RobotStatus struct {
 	// server.
 	// +optional
 	Maintenance *RobotMaintenance `json:"maintenance,omitempty"`
+	// Holds of people at the robot, who do not want its tasks to be interrupted by rollouts, updates of the
+	// agent and preemption. Written by the server.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=64
+	Holds []RobotHold `json:"holds,omitempty"`
 	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
 	// Conditions of the robot. The server writes Connected, Responsive, DiskPressure,
-	// JournalReadOnly, Maintenance, LabelsAccepted and Authenticated; the manager writes Approved, Identity and
+	// JournalReadOnly, Maintenance, Held, LabelsAccepted and Authenticated; the manager writes Approved, Identity and
 	// IdentityConflict.
 	// +optional
 	// +listType=map
@@ -215,6 +222,37 @@ type RobotMaintenance struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
+// RobotHold keeps tasks of a robot from being interrupted by rollouts, updates of the agent and preemption,
+// until a person at the robot releases it.
+type RobotHold struct {
+	// ID is different for each hold.
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// TaskUID of the only Task that is held. If empty, all tasks of the robot and its agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TaskUID string `json:"taskUID,omitempty"`
+	// TaskNamespace of that Task.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	TaskNamespace string `json:"taskNamespace,omitempty"`
+	// TaskName of that Task.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TaskName string `json:"taskName,omitempty"`
+	// By is the user of the robot who holds it, such as "alice (uid 1000)".
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	By string `json:"by,omitempty"`
+	// Reason that the user gave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// Since is when it began, by the robot's clock.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
 // AgentInfo describes the program on the robot.
 type AgentInfo struct {
 	// Protocol that the agent speaks: v1 for legacy agents, else v2.
@@ -238,6 +276,10 @@ type AgentInfo struct {
 	// the robot. For others the manager does.
 	// +optional
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
+	// RefusesInterruptions is true if the agent refuses to interrupt a held task, or one whose maintenance
+	// window has closed. Others stop what they are asked to.
+	// +optional
+	RefusesInterruptions bool `json:"refusesInterruptions,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

@@ -120,6 +120,11 @@ type RolloutSpec struct {
 	// +kubebuilder:default=true
 	Follow *bool `json:"follow,omitempty"`
 
+	// IgnoreWindows interrupts tasks also while the maintenance windows of their robots are closed. A change
+	// to true needs the verb ignorewindows on the Rollout.
+	// +optional
+	IgnoreWindows bool `json:"ignoreWindows,omitempty"`
+
 	// DesiredState is the state that the user requests. If empty, running.
 	// +optional
 	// +kubebuilder:validation:Enum=running;paused;aborted;reverted
@@ -340,6 +345,12 @@ type RolloutCounts struct {
 	// OutOfContact units have not begun to change, and their robots are out of contact, or take no new tasks.
 	// +optional
 	OutOfContact int32 `json:"outOfContact,omitempty"`
+	// OutsideWindow units wait for a maintenance window of their robots.
+	// +optional
+	OutsideWindow int32 `json:"outsideWindow,omitempty"`
+	// Held units wait for people at their robots, who do not want their tasks to be interrupted.
+	// +optional
+	Held int32 `json:"held,omitempty"`
 	// Updating units have the new revision, or are being stopped to get it, and are not healthy yet.
 	// +optional
 	Updating int32 `json:"updating,omitempty"`

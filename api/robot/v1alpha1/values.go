@@ -229,6 +229,25 @@ const (
 	ReasonLabelInvalid = "LabelInvalid"
 )
 
+// The conditions of holds and maintenance windows, and their reasons.
+const (
+	// ConditionHeld of a Robot reports whether people at the robot hold it, or some of its tasks.
+	ConditionHeld = "Held"
+	// ReasonHeld: there is a hold.
+	ReasonHeld = "Held"
+	// ReasonReleased: the last hold was released.
+	ReasonReleased = "Released"
+
+	// ConditionOpen of a MaintenanceWindow reports whether it is open.
+	ConditionOpen = "Open"
+	// ReasonWindowOpen: the schedule says so.
+	ReasonWindowOpen = "WindowOpen"
+	// ReasonWindowClosed: the schedule or an exception says so.
+	ReasonWindowClosed = "WindowClosed"
+	// ReasonInvalidSpec: the spec of the window cannot be used, so it stays closed.
+	ReasonInvalidSpec = "InvalidSpec"
+)
+
 // The reasons of ConditionMaintenance.
 const (
 	// ReasonMaintenanceOn: a person at the robot has begun a maintenance.
