@@ -169,6 +169,10 @@ bench-flow: build ## flows a second, overhead an edge, writes a step and CPU of 
 bench-raycluster: build ## seconds until RayClusters are ready, CPU, memory and writes of their controller
 	$(call run-bench,raycluster)
 
+.PHONY: bench-rollout
+bench-rollout: build ## rate and writes of a Rollout on 1000 robots, how far a bad one gets, and how long the way back takes
+	$(call run-bench,rollout)
+
 .PHONY: bench-placement
 bench-placement: ## decisions a second and time of one cycle of the pure planner
 	$(call run-bench,placement)

@@ -153,6 +153,7 @@ var nightlyTier = tier{
 			benchmark("memory", "-robots 2 -load 10s -idle 1s -finished 100"),
 			benchmark("placement", "-cycles 10 -pending 1000"),
 			benchmark("raycluster", "-raw-pods 100 -small 30 -large 60 -wide 50"),
+			benchmark("rollout", "-robots 50 -waves 10,30,100"),
 			benchmark("tasks", "-robots 16 -raw-objects 200 -latency-tasks 10 -divide-sizes-by 20"),
 		}}},
 	},

@@ -106,3 +106,23 @@ func TestRobot_StopsATaskThatWaitsForItsRun(t *testing.T) {
 		t.Errorf("end %+v after %d starts, want Stopped in the first run", end, r.StartCounts()["t1"])
 	}
 }
+
+func TestRobot_RunsATaskByItsDefinition(t *testing.T) {
+	t.Parallel()
+	b, got := fakeserver.StartBroker(t), &reports{}
+	server := fakeserver.Start(t, b.Addr, got.record)
+	r := startRobot(t, simrobot.Config{RobotID: "r1", Broker: "mqtt://" + b.Addr, RunTask: func(task wire.Task, _ int32) (time.Duration, int32) {
+		if task.Metadata.UID == "bad" {
+			return time.Millisecond, 3
+		}
+		return -1, 0
+	}})
+	t.Cleanup(r.Stop)
+	for _, uid := range []string{"good", "bad"} {
+		server.SendDispatch("r1", wire.Dispatch{Action: wire.ActionCreate, Task: fakeserver.NewShellTask(uid, ""), Attempt: 1, Epoch: 1})
+	}
+	got.await(t, "the good task runs", func(s wire.Status) bool { return s.TaskUID == "good" && s.State == wire.ReportRunning })
+	if end := got.await(t, "an end", wire.Status.IsTerminal); end.TaskUID != "bad" || end.ExitCode != 3 || !slices.Equal(r.RunningTasks(), []string{"good"}) {
+		t.Errorf("end %+v, running %v", end, r.RunningTasks())
+	}
+}

@@ -42,6 +42,9 @@ type Config struct {
 	RepeatEvery time.Duration
 	// Exit returns the exit code of each attempt. If nil, it is 0.
 	Exit func(uid string, attempt int32) int32
+	// RunTask is called at each start of a task, and returns how long it runs, as in Run, and its exit code.
+	// It must not block or use the robot. If nil, Run and Exit apply. It does not apply to ranges.
+	RunTask func(t wire.Task, attempt int32) (run time.Duration, code int32)
 	// IndexRun is how long each index of a range runs: 0 ends at once. Run does not apply to ranges.
 	IndexRun time.Duration
 	// IndexExit returns the exit code of an index, in a range or in a task of its own. If nil, it is
@@ -108,6 +111,8 @@ type attempt struct {
 	indexes *indexes // of a range; nil for other tasks
 	index   *int32   // of a task of one index; nil for other tasks
 	runs    *runs    // nil: the manager restarts the task
+	task    wire.Task
+	code    int32 // of the current run, if Config.RunTask is set
 }
 
 // Start connects and registers a robot. It returns once the server has accepted the robot, or
@@ -420,7 +425,7 @@ func (r *Robot) repeatReportLocked(k key, it *attempt) {
 }
 
 func (r *Robot) startAttemptLocked(k key, d wire.Dispatch) {
-	it := &attempt{epoch: d.Epoch, indexes: newIndexes(d.Task.Spec.Array)}
+	it := &attempt{epoch: d.Epoch, indexes: newIndexes(d.Task.Spec.Array), task: d.Task}
 	if d.Task.Spec.Array != nil {
 		it.index = d.Task.Spec.Array.Index
 	} else if r.cfg.RestartsTasks {
@@ -437,6 +442,10 @@ func (r *Robot) startRunLocked(k key, it *attempt) {
 	if r.cfg.OnStart != nil {
 		r.cfg.OnStart(k.uid, k.attempt, time.Now())
 	}
+	run := r.cfg.Run
+	if r.cfg.RunTask != nil {
+		run, it.code = r.cfg.RunTask(it.task, k.attempt)
+	}
 	it.runs.startNext()
 	r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
@@ -444,10 +453,10 @@ func (r *Robot) startRunLocked(k key, it *attempt) {
 		r.wg.Go(func() { r.runIndexes(k, it) })
 	case r.cfg.Output != nil:
 		r.wg.Go(func() { r.writeOutput(k, it) })
-	case r.cfg.Run == 0:
+	case run == 0:
 		r.endAttemptLocked(k, it, "")
-	case r.cfg.Run > 0:
-		it.timer = time.AfterFunc(r.cfg.Run, func() {
+	case run > 0:
+		it.timer = time.AfterFunc(run, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.endAttemptLocked(k, it, "")
@@ -529,6 +538,8 @@ func (r *Robot) exitCodeOf(k key, it *attempt) int32 {
 		return 0
 	case it.index != nil && r.cfg.IndexExit != nil:
 		return r.cfg.IndexExit(*it.index, k.attempt)
+	case r.cfg.RunTask != nil:
+		return it.code
 	case r.cfg.Exit != nil:
 		return r.cfg.Exit(k.uid, k.attempt)
 	}
