@@ -59,6 +59,9 @@ var scenarios = []scenario{
 	{"reboots", func(t testing.TB, seed uint64) figures {
 		return reboots(t, seed, rebootFaults{robots: 4, cuts: 4, boots: 6, takeovers: 3, offsets: cutEverywhere})
 	}},
+	{"rollouts", func(t testing.TB, seed uint64) figures {
+		return rollouts(t, seed, rolloutFaults{robots: 6, rollouts: 16})
+	}},
 }
 
 var (

@@ -49,6 +49,11 @@ func TestReboots_StartAllAgainAndNothingTwice(t *testing.T) {
 	requireNoLoss(t, "reboots", reboots(t, *seed, rebootFaults{robots: 1, cuts: 1, boots: 1, offsets: 5}))
 }
 
+func TestRollouts_EndAndLeaveNoBadRevision(t *testing.T) {
+	t.Parallel() // as above
+	requireNoLoss(t, "rollouts", rollouts(t, *seed, rolloutFaults{robots: 4, rollouts: 2}))
+}
+
 // requireNoLoss fails the test if a task was lost, ran twice or left a process. It logs the seed that
 // repeats the faults.
 func requireNoLoss(t *testing.T, scenario string, f figures) {
