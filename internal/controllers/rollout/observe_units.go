@@ -16,6 +16,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
@@ -83,28 +84,38 @@ func (c *Controller) observeFleet(ctx context.Context, w *Input, templates []v1a
 }
 
 func newFleet(j *v1alpha1.Job, templates []v1alpha1.TaskGroupTemplate, robots []v1alpha1.Robot) map[string]fleetRobot {
+	findGroups := newGroupFinder(j, templates)
 	fleet := map[string]fleetRobot{}
 	for i := range robots {
 		if !robots[i].ServesNamespace(j.Namespace) {
 			continue
 		}
 		as := apiconv.RobotFrom(&robots[i])
-		fleet[as.Name] = fleetRobot{isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable && as.Impairment == "", labels: as.Labels}
-	}
-	if !v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
-		return fleet
-	}
-	for i := range templates {
-		matches := apiconv.NewSystemMatcher(j.Namespace, j, &templates[i])
-		for n := range robots {
-			if as := apiconv.RobotFrom(&robots[n]); matches(&robots[n], &as) {
-				r := fleet[as.Name]
-				r.groups = append(r.groups, j.Spec.TaskGroups[i].Name)
-				fleet[as.Name] = r
-			}
+		fleet[as.Name] = fleetRobot{
+			isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable && as.Impairment == "", labels: as.Labels,
+			groups: findGroups(&robots[i], &as),
 		}
 	}
 	return fleet
+}
+
+// newGroupFinder returns a function that returns the groups of a system job that match a robot, and what it
+// offers. For other jobs it returns none.
+func newGroupFinder(j *v1alpha1.Job, templates []v1alpha1.TaskGroupTemplate) func(*v1alpha1.Robot, *placement.Robot) []string {
+	var matchers []func(*v1alpha1.Robot, *placement.Robot) bool
+	if v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
+		for i := range templates {
+			matchers = append(matchers, apiconv.NewSystemMatcher(j.Namespace, j, &templates[i]))
+		}
+	}
+	return func(r *v1alpha1.Robot, as *placement.Robot) (groups []string) {
+		for i, matches := range matchers {
+			if matches(r, as) {
+				groups = append(groups, j.Spec.TaskGroups[i].Name)
+			}
+		}
+		return groups
+	}
 }
 
 // groupTask is a Task of a Job with the name of its group.

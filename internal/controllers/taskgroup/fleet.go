@@ -9,8 +9,8 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
-	"k8s4r.io/k8s4r/internal/core/robotattr"
 )
 
 // RobotMatch describes a robot that matches a system or sysbatch job.
@@ -69,25 +69,41 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 	if err := c.List(ctx, &robots, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list robots: %w", err)
 	}
-	fits := matchRobots(g, j, robots.Items)
-	if waves != nil {
-		fits = waves.matchRobots(g, j, robots.Items)
+	var fits map[string]RobotMatch
+	if offers := convertRobots(g.Namespace, robots.Items); waves != nil {
+		fits = waves.matchRobots(g, j, offers)
+	} else {
+		fits = matchRobots(g, j, offers)
 	}
 	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fleet = fleetCache{now, fits} })
 	return fits, nil
 }
 
+// robotOffer is a robot that a namespace may use, with what it offers. The conversion costs more than all
+// comparisons with a definition, and is needed for several.
+type robotOffer struct {
+	object *v1alpha1.Robot
+	offer  placement.Robot
+}
+
+// convertRobots returns the robots that the namespace may use.
+func convertRobots(namespace string, robots []v1alpha1.Robot) []robotOffer {
+	out := make([]robotOffer, 0, len(robots))
+	for i := range robots {
+		if robots[i].ServesNamespace(namespace) {
+			out = append(out, robotOffer{&robots[i], apiconv.RobotFrom(&robots[i])})
+		}
+	}
+	return out
+}
+
 // matchRobots returns the robots that should have a replica, including robots that are
 // shared with the group's namespace and robots that are offline.
-func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
+func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []robotOffer) map[string]RobotMatch {
 	matches := apiconv.NewSystemMatcher(g.Namespace, j, &g.Spec.TaskGroupTemplate)
 	fits := map[string]RobotMatch{}
 	for i := range robots {
-		if !robots[i].ServesNamespace(g.Namespace) {
-			continue
-		}
-		r := apiconv.RobotFrom(&robots[i])
-		if matches(&robots[i], &r) {
+		if r := &robots[i].offer; matches(robots[i].object, r) {
 			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline && r.Impairment == ""}
 		}
 	}
@@ -96,7 +112,7 @@ func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot
 
 // matchRobots returns the robots that match the rules of the Job, and which of the two definitions they
 // match: Tasks of either may be there.
-func (w *Waves) matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
+func (w *Waves) matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []robotOffer) map[string]RobotMatch {
 	undefined := *g
 	undefined.Spec.TaskGroupTemplate = v1alpha1.TaskGroupTemplate{}
 	fits, base := matchRobots(&undefined, j, robots), matchRobots(g, j, robots)
@@ -107,15 +123,15 @@ func (w *Waves) matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1a
 		target = matchRobots(&other, j, robots)
 	}
 	for i := range robots {
-		name := robots[i].Name
-		fit, matches := fits[name]
-		if !matches || !robots[i].ServesNamespace(g.Namespace) {
+		r := &robots[i].offer
+		fit, matches := fits[r.Name]
+		if !matches {
 			continue
 		}
-		_, inBase := base[name]
-		_, inTarget := target[name]
-		fit.Labels, fit.notBase, fit.notTarget = robotattr.TaskVisibleLabels(&robots[i]), !inBase, !inTarget
-		fits[name] = fit
+		_, inBase := base[r.Name]
+		_, inTarget := target[r.Name]
+		fit.Labels, fit.notBase, fit.notTarget = r.Labels, !inBase, !inTarget
+		fits[r.Name] = fit
 	}
 	return fits
 }

@@ -63,7 +63,7 @@ func TestMatchRobots(t *testing.T) {
 		{"one that says itself that it is shared", func(r *v1alpha1.Robot) { r.Namespace, r.Spec.Labels = "fleet", withZone(sharedWith("ns")) }, nil},
 		{"one without the driver", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.Drivers = []string{"docker"} }, nil},
 	} {
-		fits := matchRobots(g, j, []v1alpha1.Robot{robotWith(c.change)})
+		fits := matchRobots(g, j, convertRobots("ns", []v1alpha1.Robot{robotWith(c.change)}))
 		got, matches := fits["r1"]
 		if matches != (c.want != nil) || matches && !reflect.DeepEqual(got, *c.want) {
 			t.Errorf("%s: %+v, matches %v", c.name, got, matches)

@@ -275,7 +275,7 @@ func TestWaves_MatchRobots(t *testing.T) {
 	}
 	other := robotWith(func(r *v1alpha1.Robot) { r.Name, r.Spec.Labels = "elsewhere", nil })
 	w := &Waves{Target: target}
-	fits := w.matchRobots(g, j, []v1alpha1.Robot{drivers("both", "exec", "docker"), drivers("base", "exec"), drivers("target", "docker"), drivers("none", "raw"), other})
+	fits := w.matchRobots(g, j, convertRobots("ns", []v1alpha1.Robot{drivers("both", "exec", "docker"), drivers("base", "exec"), drivers("target", "docker"), drivers("none", "raw"), other}))
 	var got []string
 	for _, name := range []string{"both", "base", "target", "none", "elsewhere"} {
 		if fit, ok := fits[name]; ok {
