@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,23 +12,13 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // rolloutView renders a Rollout.
 type rolloutView struct {
 	*robotv1.Rollout
 	now time.Time
-}
-
-// hasEnded reports whether the Rollout changes no more units, unless a user reverts it.
-func (v rolloutView) hasEnded() bool {
-	switch v.Status.Phase {
-	case robotv1.RolloutComplete, robotv1.RolloutReverted, robotv1.RolloutSuperseded:
-		return true
-	case robotv1.RolloutAborted:
-		return v.Spec.DesiredState != robotv1.RolloutDesiredReverted
-	}
-	return false
 }
 
 // headLine returns what the Rollout changes, and its phase.
@@ -70,7 +59,7 @@ func (v rolloutView) waveTable() *table {
 		if i < len(v.Status.Waves) {
 			counts = countCells(&v.Status.Waves[i].RolloutCounts)
 		}
-		t.addRow(append([]string{w.Name, waveUnits(w), v.waveState(i)}, counts...)...)
+		t.addRow(append([]string{w.Name, rollout.DescribeIncluded(w), v.waveState(i)}, counts...)...)
 	}
 	t.addRow(append([]string{"all", "", ""}, countCells(&v.Status.Counts)...)...)
 	return t
@@ -80,44 +69,26 @@ func countCells(c *robotv1.RolloutCounts) []string {
 	return []string{formatCount(c.Total), formatCount(c.Updated), formatCount(c.Updating), formatCount(c.Waiting), formatCount(c.OutOfContact), formatCount(c.Failed)}
 }
 
-// waveUnits returns which units the wave includes.
-func waveUnits(w *robotv1.RolloutWave) string {
-	switch {
-	case w.Percent != nil:
-		return fmt.Sprintf("%d%%", *w.Percent)
-	case w.Count != nil:
-		return fmt.Sprint(*w.Count)
-	}
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(w.RobotSelector)) {
-		all = append(all, key+"="+w.RobotSelector[key])
-	}
-	return strings.Join(all, ",")
-}
-
 // waveState returns the progress of the wave with the index i.
 func (v rolloutView) waveState(i int) string {
-	w := &v.Spec.Waves[i]
+	state := rollout.StateOfWave(v.Rollout, i)
+	text := waveStateTexts[state]
 	if i >= len(v.Status.Waves) {
-		if w.Approval == robotv1.ApprovalManual && !slices.Contains(v.Spec.ApprovedWaves, w.Name) && !v.hasEnded() {
-			return "needs approval"
-		}
-		return "not started"
+		return text
 	}
 	s := &v.Status.Waves[i]
-	text := "running"
-	switch {
-	case s.FinishedAt != nil:
-		text = "finished"
-	case v.hasEnded():
-		text = "stopped"
-	case s.WaitingSince != nil:
-		text = "waits for contact for " + formatSince(s.WaitingSince.Time, v.now)
+	if state == rollout.WaveWaitsForContact {
+		text += " for " + formatSince(s.WaitingSince.Time, v.now)
 	}
 	if s.Retries > 0 {
 		text += fmt.Sprintf(", retry %d", s.Retries)
 	}
 	return text
+}
+
+var waveStateTexts = map[rollout.WaveState]string{
+	rollout.WaveNotStarted: "not started", rollout.WaveNeedsApproval: "needs approval", rollout.WaveRunning: "running",
+	rollout.WaveWaitsForContact: "waits for contact", rollout.WaveStopped: "stopped", rollout.WaveFinished: "finished",
 }
 
 func (v rolloutView) writeTo(w io.Writer) {
@@ -161,7 +132,7 @@ func (v rolloutView) writeNext(w io.Writer, program, namespaceFlag string) {
 	switch actions.NextRolloutPhase(v.Rollout) {
 	case robotv1.RolloutWaitingForApproval:
 		for i := range v.Spec.Waves {
-			if v.waveState(i) == "needs approval" {
+			if rollout.StateOfWave(v.Rollout, i) == rollout.WaveNeedsApproval {
 				line("approve it", "approve", v.Name+" "+v.Spec.Waves[i].Name)
 				break
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // waitForRollout shows the Rollout until it has ended.
@@ -52,7 +53,7 @@ func (w *rolloutWatch) showView() (ended bool) {
 	} else {
 		w.printChanges(v)
 	}
-	return v.hasEnded()
+	return rollout.HasEnded(w.rollout)
 }
 
 // printChanges prints a line for each change of the Rollout and of its waves.
