@@ -263,7 +263,7 @@ func newTask(t *v1alpha1.Task, group string) Task {
 		State: lifecycle.TaskState(t.Status.State).OrPending(), Reason: t.Status.Reason, Message: describeState(t),
 		IsStopping: t.Spec.EvictAttempt != 0 && t.Spec.EvictAttempt == t.Status.Attempt,
 		EndsItself: isBatch && !t.Spec.Daemon,
-		RevisedAt:  revisedAt(t),
+		RevisedAt:  revision.RevisedAt(t),
 	}
 }
 
@@ -274,14 +274,6 @@ func describeState(t *v1alpha1.Task) string {
 		return c.Message
 	}
 	return t.Status.Message
-}
-
-// revisedAt returns when a Task got its revision.
-func revisedAt(t *v1alpha1.Task) time.Time {
-	if at, err := time.Parse(time.RFC3339, t.Annotations[v1alpha1.AnnotationRevisedAt]); err == nil {
-		return at
-	}
-	return t.CreationTimestamp.Time
 }
 
 // runStart returns when the current run of a Task started by the clock of its robot. Zero if unknown.

@@ -19,11 +19,8 @@ const DefaultTick = 500 * time.Millisecond
 // followTick is the least time between two status writes after the end of a Rollout, which only count.
 const followTick = 30 * time.Second
 
-// The defaults of the fields of a Rollout.
-const (
-	defaultMaxWaiting = 10 * time.Minute
-	minHealthyTime    = 10 * time.Second
-)
+// defaultMaxWaiting is spec.maxWaiting of a Rollout that sets none.
+const defaultMaxWaiting = 10 * time.Minute
 
 // settleTime is how long a manager that has started observes a unit before it exceeds its deadline: the
 // manager does not know how long ago the unit was healthy.

@@ -221,13 +221,7 @@ func (p *plan) isHealthy(t *Task, needs time.Duration) bool {
 
 // healthyTime returns how long the Tasks of a group must run until they are healthy.
 func (p *plan) healthyTime(group string, wave int) time.Duration {
-	needs := minHealthyTime
-	for i := range p.Job.Spec.TaskGroups {
-		if g := &p.Job.Spec.TaskGroups[i]; g.Name == group && g.Update != nil && g.Update.MinHealthyTime != nil {
-			needs = g.Update.MinHealthyTime.Value()
-		}
-	}
-	return max(needs, p.r.Spec.Waves[wave].HealthyFor.Value())
+	return rollout.HealthyTime(p.Job, group, &p.r.Spec.Waves[wave])
 }
 
 // hasExceededDeadline reports whether a unit that is changing should be healthy by now. The deadline does not

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/rand"
 
@@ -56,4 +57,12 @@ func (c content) hashLabel() string {
 	}
 	h.Write(b)
 	return rand.SafeEncodeString(strconv.FormatUint(h.Sum64(), 10))
+}
+
+// RevisedAt returns when a Task got its revision.
+func RevisedAt(t *v1alpha1.Task) time.Time {
+	if at, err := time.Parse(time.RFC3339, t.Annotations[v1alpha1.AnnotationRevisedAt]); err == nil {
+		return at
+	}
+	return t.CreationTimestamp.Time
 }

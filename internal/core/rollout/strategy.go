@@ -36,6 +36,20 @@ func Deadline(r *v1alpha1.Rollout) time.Duration {
 	return DefaultDeadline
 }
 
+// minHealthyTime is update.minHealthyTime of a group that sets none.
+const minHealthyTime = 10 * time.Second
+
+// HealthyTime returns how long the Tasks of a group must run until they are healthy in a wave.
+func HealthyTime(j *v1alpha1.Job, group string, w *v1alpha1.RolloutWave) time.Duration {
+	needs := minHealthyTime
+	for i := range j.Spec.TaskGroups {
+		if g := &j.Spec.TaskGroups[i]; g.Name == group && g.Update != nil && g.Update.MinHealthyTime != nil {
+			needs = g.Update.MinHealthyTime.Value()
+		}
+	}
+	return max(needs, w.HealthyFor.Value())
+}
+
 // HasSameDecisions reports whether two versions of a Rollout change the same units in the same way. Counts
 // and other progress do not matter. Each may be nil.
 func HasSameDecisions(a, b *v1alpha1.Rollout) bool {

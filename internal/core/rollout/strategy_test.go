@@ -53,3 +53,20 @@ func TestIsUnfinished(t *testing.T) {
 		}
 	}
 }
+
+func TestHealthyTime_LongerOfGroupAndWave(t *testing.T) {
+	j := &v1alpha1.Job{}
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{{Name: "g"}, {Name: "slow"}}
+	j.Spec.TaskGroups[1].Update = &v1alpha1.Update{MinHealthyTime: new(v1alpha1.Duration("1m"))}
+	for _, c := range []struct {
+		group string
+		wave  *v1alpha1.Duration
+		want  time.Duration
+	}{
+		{"g", nil, 10 * time.Second}, {"slow", nil, time.Minute}, {"slow", new(v1alpha1.Duration("1h")), time.Hour}, {"slow", new(v1alpha1.Duration("1s")), time.Minute},
+	} {
+		if got := HealthyTime(j, c.group, &v1alpha1.RolloutWave{HealthyFor: c.wave}); got != c.want {
+			t.Errorf("%s with %s: %s, want %s", c.group, c.wave.Value(), got, c.want)
+		}
+	}
+}
