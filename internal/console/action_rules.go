@@ -23,6 +23,7 @@ import (
 	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/platform/patch"
 )
 
@@ -41,12 +42,16 @@ const (
 	actUncordon verb = "uncordon"
 	actUnlock   verb = "unlock"
 	actDelete   verb = "delete"
+	actApprove  verb = "approve"
+	actAbort    verb = "abort"
+	actRevert   verb = "revert"
 )
 
 // actionLabels are the labels of the actions, in the order of display.
 var actionLabels = []action{
 	{actPause, "Pause", false}, {actResume, "Resume", false}, {actRequeue, "Requeue", false}, {actPriority, "Priority", false}, {actCordon, "Cordon", false},
-	{actUncordon, "Uncordon", false}, {actDrain, "Drain", true}, {actUnlock, "Unlock", true}, {actCancel, "Cancel", true}, {actDelete, "Delete", true},
+	{actUncordon, "Uncordon", false}, {actDrain, "Drain", true}, {actUnlock, "Unlock", true}, {actApprove, "Approve", false}, {actAbort, "Abort", true}, {actRevert, "Revert", true},
+	{actCancel, "Cancel", true}, {actDelete, "Delete", true},
 }
 
 // actionFunc applies an action to one object.
@@ -66,6 +71,10 @@ var actionRules = map[row.Kind]map[verb]actionRule{
 	row.Jobs: {
 		actPause: newPatchAction(actions.Pause.Apply), actResume: newPatchAction(actions.Resume.Apply), actCancel: newPatchAction(actions.Cancel.Apply),
 		actRequeue: newPatchAction(actions.NewRequeue(v1alpha1.Requeue{Scope: v1alpha1.RequeueAll})), actPriority: {canPrioritize, setPriority},
+	},
+	row.Rollouts: {
+		actApprove: {canApprove, approveWave}, actPause: newPatchAction(actions.PauseRollout.Apply), actResume: newPatchAction(actions.ResumeRollout.Apply),
+		actAbort: newPatchAction(actions.AbortRollout.Apply), actRevert: newPatchAction(actions.RevertRollout.Apply),
 	},
 	row.Tasks: {actRequeue: {canRequeue, rejectRequeue}},
 	row.Robots: {
@@ -131,6 +140,22 @@ func canResume(o client.Object) bool {
 	f := o.(*flowv1.JobFlow)
 	_, err := actions.ResumeFlow(f.DeepCopy())
 	return f.Spec.Suspend && err == nil || errors.Is(err, actions.ErrAborted)
+}
+
+// canApprove reports whether an approval of a wave would change something.
+func canApprove(o client.Object) bool {
+	r := o.(*v1alpha1.Rollout)
+	for i := range r.Spec.Waves {
+		if rollout.StateOfWave(r, i) == rollout.WaveNeedsApproval {
+			_, err := actions.ApproveWaves([]string{r.Spec.Waves[i].Name})(r.DeepCopy())
+			return err == nil
+		}
+	}
+	return false
+}
+
+func approveWave(ctx context.Context, d *executor, t target) (string, error) {
+	return patchSpec(actions.ApproveWaves([]string{d.wave}))(ctx, d, t)
 }
 
 func setPriority(ctx context.Context, d *executor, t target) (string, error) {

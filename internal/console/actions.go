@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
 )
 
 // target identifies the object of an action.
 type target struct {
-	Kind      string `json:"kind" enum:"jobs,tasks,robots,jobflows,cronjobflows,vcjobs,rayclusters,pods"`
+	Kind      string `json:"kind" enum:"jobs,rollouts,tasks,robots,jobflows,cronjobflows,vcjobs,rayclusters,pods"`
 	Namespace string `json:"namespace" minLength:"1"`
 	Name      string `json:"name" minLength:"1"`
 	// UID of the object. If empty, the object that has the name now.
@@ -33,6 +34,7 @@ type actionsIn struct {
 		Action   verb     `json:"action"`
 		Items    []target `json:"items" minItems:"1" maxItems:"1000"`
 		Priority *int32   `json:"priority,omitempty" minimum:"0" maximum:"100"`
+		Wave     string   `json:"wave,omitempty" maxLength:"63" doc:"Wave that the action approve approves"`
 		DryRun   bool     `json:"dryRun,omitempty" doc:"Report what would happen, without changing anything"`
 	}
 }
@@ -76,11 +78,14 @@ func (s *Server) postActions(ctx context.Context, in *actionsIn) (*actionsOut, e
 	if (b.Action == actPriority) != (b.Priority != nil) {
 		return nil, apierrors.NewBadRequest("priority: required for the action priority, from 0 to 100, and not allowed for other actions")
 	}
+	if (b.Action == actApprove) != (b.Wave != "") {
+		return nil, apierrors.NewBadRequest("wave: required for the action approve, and not allowed for other actions")
+	}
 	c, err := s.callerClient(callerFromContext(ctx))
 	if err != nil {
 		return nil, err
 	}
-	d := executor{s: s, c: c, dry: b.DryRun, action: b.Action}
+	d := executor{s: s, c: c, dry: b.DryRun, action: b.Action, wave: b.Wave}
 	if b.Priority != nil {
 		d.priority = *b.Priority
 	}
@@ -99,6 +104,7 @@ type executor struct {
 	dry      bool
 	action   verb
 	priority int32
+	wave     string
 }
 
 // runAll applies the action to each item. All tasks of a job are requeued with one action of the
@@ -190,6 +196,9 @@ func describeConsequence(action verb, i *watch.Item) string {
 	if i == nil || i.Row.Progress == nil {
 		return ""
 	}
+	if i.Row.Kind == row.Rollouts {
+		return describeRolloutConsequence(action, i)
+	}
 	running, pending := "will be stopped", "will be canceled"
 	switch action {
 	case actPause:
@@ -213,6 +222,21 @@ func describeConsequence(action verb, i *watch.Item) string {
 		return ""
 	}
 	return "; " + strings.Join(parts, " and ")
+}
+
+// describeRolloutConsequence describes how an action affects the units of a Rollout.
+func describeRolloutConsequence(action verb, i *watch.Item) string {
+	p := i.Row.Progress
+	if r, ok := i.Object.(*v1alpha1.Rollout); ok && action == actAbort && r.Spec.OnAbort == v1alpha1.OnAbortRevert {
+		action = actRevert
+	}
+	switch changed := p.Done + p.Running + p.Failed; {
+	case action == actRevert && changed > 0:
+		return "; " + formatCount(changed, "unit") + " will return to the revision of before"
+	case (action == actPause || action == actAbort) && p.Waiting > 0:
+		return "; " + formatCount(p.Waiting, "unit") + " will not be changed"
+	}
+	return ""
 }
 
 func formatCount(n int32, noun string) string {

@@ -105,6 +105,8 @@ func TestListActions_FollowsState(t *testing.T) {
 	suspended.Spec.Suspend = true
 	cron := &cronv1.CronJobFlow{ObjectMeta: metaOf("c")}
 	cron.Spec.Suspend = true
+	allApproved, paused := rolloutIn(v1alpha1.RolloutProgressing), rolloutIn(v1alpha1.RolloutPaused)
+	allApproved.Spec.ApprovedWaves, paused.Spec.DesiredState = []string{"rest"}, v1alpha1.RolloutDesiredPaused
 	for _, c := range []struct {
 		name   string
 		object client.Object
@@ -113,6 +115,11 @@ func TestListActions_FollowsState(t *testing.T) {
 		{"a running job", jobIn("j", "running"), "pause priority cancel delete"},
 		{"a paused job", pausedJob, "resume requeue priority cancel delete"},
 		{"a completed job", jobIn("j", "completed"), "requeue delete"},
+		{"a Rollout", rolloutIn(v1alpha1.RolloutProgressing), "pause approve abort revert delete"},
+		{"a Rollout whose waves are all approved", allApproved, "pause abort revert delete"},
+		{"a paused Rollout", paused, "resume approve abort revert delete"},
+		{"an aborted Rollout", rolloutIn(v1alpha1.RolloutAborted), "revert delete"},
+		{"a complete Rollout", rolloutIn(v1alpha1.RolloutComplete), "delete"},
 		{"a pending task", taskIn("t", "j", "pending"), "delete"},
 		{"a running task", taskIn("t", "j", "running"), "delete"},
 		{"a failed task", taskIn("t", "j", "failed"), "requeue delete"},
@@ -141,7 +148,7 @@ func TestListActions_FollowsState(t *testing.T) {
 			var got []string
 			for _, a := range NewServer(Parts{}).listActions(newFakeStore(c.object).items[0]) {
 				got = append(got, string(a.Action))
-				if destructive := slices.Contains([]verb{actDrain, actUnlock, actCancel, actDelete}, a.Action); a.Destructive != destructive {
+				if destructive := slices.Contains([]verb{actDrain, actUnlock, actCancel, actAbort, actRevert, actDelete}, a.Action); a.Destructive != destructive {
 					t.Errorf("%s: destructive is %t", a.Action, a.Destructive)
 				}
 			}
@@ -186,12 +193,16 @@ func TestRunAll_PatchesSpec(t *testing.T) {
 	busy := jobIn("busy", "running")
 	busy.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 6, RunningTasks: 2, PendingTasks: 1, SucceededTasks: 3}
 	yes := true
+	reverts := rolloutIn(v1alpha1.RolloutProgressing)
+	reverts.Spec.OnAbort = v1alpha1.OnAbortRevert
 	suspendedRay := &rayv1.RayCluster{ObjectMeta: metaOf("r")}
 	suspendedRay.Spec.Suspend = &yes
 	spec := func(o client.Object) string {
 		switch o := o.(type) {
 		case *v1alpha1.Job:
 			return fmt.Sprintf("%q %v %v", o.Spec.DesiredState, o.Spec.Requeue != nil, o.Spec.Priority != nil && *o.Spec.Priority == 80)
+		case *v1alpha1.Rollout:
+			return fmt.Sprintf("%q %v", o.Spec.DesiredState, o.Spec.ApprovedWaves)
 		case *v1alpha1.Robot:
 			return fmt.Sprint(o.Spec.Unschedulable, o.Spec.Drain)
 		case *flowv1.JobFlow:
@@ -213,6 +224,10 @@ func TestRunAll_PatchesSpec(t *testing.T) {
 		{actCancel, busy, "cancel requested; 2 running tasks will be stopped and 1 pending task will be canceled", `"" false false`, `"canceled" false false`},
 		{actPriority, busy, "priority set to 80", `"" false false`, `"" false true`},
 		{actRequeue, jobIn("j", "completed"), "requeue of all tasks requested", `"" false false`, `"" true false`},
+		{actPause, rolloutIn(v1alpha1.RolloutProgressing), "pause requested; 3 units will not be changed", `"" []`, `"paused" []`},
+		{actApprove, rolloutIn(v1alpha1.RolloutProgressing), "approved: rest", `"" []`, `"" [rest]`},
+		{actRevert, rolloutIn(v1alpha1.RolloutAborted), "revert requested; 5 units will return to the revision of before", `"" []`, `"reverted" []`},
+		{actAbort, reverts, "abort requested; 5 units will return to the revision of before", `"" []`, `"aborted" []`},
 		{actDrain, &v1alpha1.Robot{ObjectMeta: metaOf("r")}, "drain requested", "false false", "false true"},
 		{actCordon, &v1alpha1.Robot{ObjectMeta: metaOf("r")}, "cordoned", "false false", "true false"},
 		{actPause, flowWith("f", flowv1.Running), "suspended; running steps continue", "false false false", "true false false"},
@@ -224,7 +239,7 @@ func TestRunAll_PatchesSpec(t *testing.T) {
 		k, name := row.Describe(c.object).Kind, c.object.GetName()
 		t.Run(string(c.action)+" "+string(k), func(t *testing.T) {
 			for _, dry := range []bool{true, false} {
-				lines, stored := runActions(t, executor{action: c.action, priority: 80, dry: dry}, on(k, name), c.object)
+				lines, stored := runActions(t, executor{action: c.action, priority: 80, wave: "rest", dry: dry}, on(k, name), c.object)
 				got := kinds[k].fresh()
 				if err := stored.Get(t.Context(), client.ObjectKeyFromObject(c.object), got); err != nil {
 					t.Fatal(err)

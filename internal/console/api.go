@@ -86,6 +86,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	s.registerSession(api)
 	s.registerObjects(api)
 	s.registerFlows(api)
+	s.registerRollouts(api)
 	s.registerWhy(api)
 	s.registerHistory(api)
 	s.registerActions(api)

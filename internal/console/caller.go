@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,9 +117,12 @@ func (s *Server) callerClient(c *caller) (client.Client, error) {
 // isAllowed reports whether the caller has a permission for objects of a kind. If namespace is
 // empty, the permission must hold in all namespaces.
 func (s *Server) isAllowed(ctx context.Context, verb string, k row.Kind, namespace, name string) (bool, error) {
-	is := kinds[k]
+	return s.isResourceAllowed(ctx, verb, kinds[k].groupResource(), namespace, name)
+}
+
+func (s *Server) isResourceAllowed(ctx context.Context, verb string, r schema.GroupResource, namespace, name string) (bool, error) {
 	ok, err := s.gate.IsAllowed(ctx, callerFromContext(ctx).User, authorizationv1.ResourceAttributes{
-		Verb: verb, Group: is.version.Group, Resource: is.resource, Namespace: namespace, Name: name,
+		Verb: verb, Group: r.Group, Resource: r.Resource, Namespace: namespace, Name: name,
 	})
 	if err != nil {
 		return false, apierrors.NewServiceUnavailable(err.Error())
@@ -128,13 +132,16 @@ func (s *Server) isAllowed(ctx context.Context, verb string, k row.Kind, namespa
 
 // requireAccess returns a Forbidden error unless the caller has the permission.
 func (s *Server) requireAccess(ctx context.Context, verb string, k row.Kind, namespace, name string) error {
-	ok, err := s.isAllowed(ctx, verb, k, namespace, name)
+	return s.requireResource(ctx, verb, kinds[k].groupResource(), namespace, name)
+}
+
+// requireResource is requireAccess for resources that are not kinds of the console, too.
+func (s *Server) requireResource(ctx context.Context, verb string, r schema.GroupResource, namespace, name string) error {
+	ok, err := s.isResourceAllowed(ctx, verb, r, namespace, name)
 	if err != nil || ok {
 		return err
 	}
-	is := kinds[k]
-	return apierrors.NewForbidden(is.version.WithResource(is.resource).GroupResource(), name,
-		fmt.Errorf("user %q cannot %s %s in namespace %q", callerFromContext(ctx).Name, verb, is.resource, namespace))
+	return apierrors.NewForbidden(r, name, fmt.Errorf("user %q cannot %s %s in namespace %q", callerFromContext(ctx).Name, verb, r.Resource, namespace))
 }
 
 // scope is the set of namespaces in which a caller can see objects of a kind.

@@ -28,8 +28,14 @@ type kind struct {
 	fresh    func() client.Object
 }
 
+// groupResource returns the resource in the API server.
+func (k kind) groupResource() schema.GroupResource {
+	return k.version.WithResource(k.resource).GroupResource()
+}
+
 var kinds = map[row.Kind]kind{
 	row.Jobs:         {robotv1.GroupVersion, "Job", "jobs", archive.Job, func() client.Object { return &robotv1.Job{} }},
+	row.Rollouts:     {robotv1.GroupVersion, "Rollout", "rollouts", "", func() client.Object { return &robotv1.Rollout{} }},
 	row.TaskGroups:   {robotv1.GroupVersion, "TaskGroup", "taskgroups", archive.TaskGroup, func() client.Object { return &robotv1.TaskGroup{} }},
 	row.Tasks:        {robotv1.GroupVersion, "Task", "tasks", archive.Task, func() client.Object { return &robotv1.Task{} }},
 	row.Robots:       {robotv1.GroupVersion, "Robot", "robots", archive.Robot, func() client.Object { return &robotv1.Robot{} }},

@@ -45,6 +45,8 @@ type details struct {
 	Arrays []arraySummary `json:"arrays,omitempty"`
 	// StoppedTasks is set for robots only: tasks that people at the robot have stopped.
 	StoppedTasks []stoppedTask `json:"stoppedTasks,omitempty"`
+	// Rollout is set for Rollouts only.
+	Rollout *rolloutDetails `json:"rollout,omitempty"`
 	// Children counts the objects that this one controls, by kind.
 	Children []children `json:"children"`
 	// Why explains in sentences what the object waits for, or how it ended.
@@ -140,6 +142,9 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	}
 	if i.Row.Kind == row.Jobs || i.Row.Kind == row.TaskGroups {
 		out.Arrays = s.summarizeArrays(i)
+	}
+	if r, ok := i.Object.(*v1alpha1.Rollout); ok {
+		out.Rollout = describeRollout(r)
 	}
 	if r, ok := i.Object.(*v1alpha1.Robot); ok {
 		out.Row, out.StoppedTasks = s.addUsage(out.Row), listStoppedTasks(r)

@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // BuildDocument returns the OpenAPI document, as GET /api/v1/openapi.json serves it.
@@ -27,6 +28,7 @@ func registerSchemas(schemas huma.Registry) {
 	schemas.RegisterTypeAlias(reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[timestamp]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[row.Kind](), reflect.TypeFor[kindSchema]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[row.Severity](), reflect.TypeFor[severitySchema]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[rollout.WaveState](), reflect.TypeFor[waveStateSchema]())
 }
 
 // timestamp provides the schema of times in rows.
@@ -60,6 +62,19 @@ func (verb) Schema(r huma.Registry) *huma.Schema {
 		all = append(all, a.Action)
 	}
 	return namedSchema(r, "Verb", closedSetSchema("Action on objects", all))
+}
+
+// waveStateSchema provides the schema of rollout.WaveState.
+type waveStateSchema struct{}
+
+// Schema returns an enum of all states of waves.
+func (waveStateSchema) Schema(r huma.Registry) *huma.Schema {
+	return namedSchema(r, "WaveState", closedSetSchema("Progress of a wave of a Rollout", rollout.WaveStates))
+}
+
+// Schema returns an enum of all states of units.
+func (unitState) Schema(r huma.Registry) *huma.Schema {
+	return namedSchema(r, "UnitState", closedSetSchema("Progress of a unit of a Rollout", unitStates))
 }
 
 // closedSetSchema returns an enum of all values.

@@ -13,7 +13,7 @@ import { useTheme } from "./ui/theme.ts";
 const Help = lazy(() => import("./ui/Help.tsx"));
 
 const menu: { title: string; kinds: Kind[] }[] = [
-  { title: "Robots", kinds: ["jobs", "tasks", "robots"] },
+  { title: "Robots", kinds: ["jobs", "rollouts", "tasks", "robots"] },
   { title: "Workflows", kinds: ["jobflows", "cronjobflows"] },
   { title: "Pods", kinds: ["vcjobs", "rayclusters", "pods"] },
 ];

@@ -174,6 +174,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/objects/jobs/{namespace}/{name}/revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Revisions of a job, the newest first */
+        get: operations["list-revisions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/objects/rollouts/{namespace}/{name}/units": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Units of a Rollout, failed ones first */
+        get: operations["list-units"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/objects/{kind}": {
         parameters: {
             query?: never;
@@ -343,6 +377,8 @@ export interface components {
             items: components["schemas"]["Target"][];
             /** Format: int32 */
             priority?: number;
+            /** @description Wave that the action approve approves */
+            wave?: string;
         };
         ActionsOut: {
             results: components["schemas"]["Result"][];
@@ -445,6 +481,7 @@ export interface components {
             children: components["schemas"]["Children"][];
             conditions: components["schemas"]["Condition"][];
             object: unknown;
+            rollout?: components["schemas"]["RolloutDetails"];
             row: components["schemas"]["Row"];
             stoppedTasks?: components["schemas"]["StoppedTask"][];
             why: string[];
@@ -507,11 +544,21 @@ export interface components {
             signal?: number;
             task: string;
         };
+        JobRevision: {
+            /** @description Annotation kubernetes.io/change-cause that the job had then */
+            changeCause?: string;
+            /** Format: date-time */
+            created: string;
+            current: boolean;
+            /** Format: int64 */
+            revision: number;
+            update: boolean;
+        };
         /**
          * @description Kind of objects
          * @enum {string}
          */
-        Kind: "jobs" | "taskgroups" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
+        Kind: "jobs" | "rollouts" | "taskgroups" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
         Lane: {
             bars: components["schemas"]["Bar"][];
             name: string;
@@ -604,6 +651,24 @@ export interface components {
             ok: boolean;
         };
         Resync: Record<string, never>;
+        RevisionList: {
+            items: components["schemas"]["JobRevision"][];
+        };
+        RolloutDetails: {
+            counts: components["schemas"]["UnitCounts"];
+            waves: components["schemas"]["WaveDetails"][];
+        };
+        RolloutUnit: {
+            message?: string;
+            reason?: string;
+            robot?: string;
+            robotNamespace?: string;
+            severity: components["schemas"]["Severity"];
+            state: components["schemas"]["UnitState"];
+            task?: string;
+            unit: string;
+            wave?: string;
+        };
         Row: {
             archived?: boolean;
             /** Format: int32 */
@@ -617,6 +682,8 @@ export interface components {
             /** Format: date-time */
             finished?: string;
             flow?: string;
+            /** Format: int64 */
+            fromRevision?: number;
             group?: string;
             /** Format: date-time */
             heartbeat?: string;
@@ -637,6 +704,8 @@ export interface components {
             resourceVersion: string;
             /** Format: int32 */
             restarts?: number;
+            /** Format: int64 */
+            revision?: number;
             robot?: string;
             /** Format: int32 */
             runningTasks?: number;
@@ -773,7 +842,7 @@ export interface components {
         };
         Target: {
             /** @enum {string} */
-            kind: "jobs" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
+            kind: "jobs" | "rollouts" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
             name: string;
             namespace: string;
             uid?: string;
@@ -811,11 +880,46 @@ export interface components {
         TransitionsOut: {
             items: components["schemas"]["Transition"][];
         };
+        UnitCounts: {
+            /** Format: int32 */
+            failed: number;
+            /**
+             * Format: int32
+             * @description Units that people at their robots have reserved
+             */
+            held: number;
+            /** Format: int32 */
+            outOfContact: number;
+            /**
+             * Format: int32
+             * @description Units that wait for a maintenance window
+             */
+            outsideWindow: number;
+            /** Format: int32 */
+            total: number;
+            /** Format: int32 */
+            updated: number;
+            /** Format: int32 */
+            updating: number;
+            /** Format: int32 */
+            waiting: number;
+        };
+        UnitList: {
+            complete: boolean;
+            items: components["schemas"]["RolloutUnit"][];
+            /** Format: int64 */
+            total: number;
+        };
+        /**
+         * @description Progress of a unit of a Rollout
+         * @enum {string}
+         */
+        UnitState: "failed" | "updating" | "outOfContact" | "waiting" | "updated";
         /**
          * @description Action on objects
          * @enum {string}
          */
-        Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "unlock" | "cancel" | "delete";
+        Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "unlock" | "approve" | "abort" | "revert" | "cancel" | "delete";
         Waiting: {
             /** Format: int64 */
             count: number;
@@ -824,6 +928,29 @@ export interface components {
             tasks: string[];
             text?: string;
         };
+        WaveDetails: {
+            approved?: boolean;
+            canApprove: boolean;
+            counts?: components["schemas"]["UnitCounts"];
+            /** Format: date-time */
+            finished?: string;
+            healthyFor?: string;
+            includes: string;
+            name: string;
+            pause?: string;
+            /** Format: int32 */
+            retries?: number;
+            /** Format: date-time */
+            started?: string;
+            state: components["schemas"]["WaveState"];
+            /** Format: date-time */
+            waitingSince?: string;
+        };
+        /**
+         * @description Progress of a wave of a Rollout
+         * @enum {string}
+         */
+        WaveState: "NotStarted" | "NeedsApproval" | "Running" | "WaitsForContact" | "Stopped" | "Finished";
     };
     responses: never;
     parameters: never;
@@ -851,6 +978,7 @@ export type Graph = components['schemas']['Graph'];
 export type Hello = components['schemas']['Hello'];
 export type HistoryPage = components['schemas']['HistoryPage'];
 export type IndexFailure = components['schemas']['IndexFailure'];
+export type JobRevision = components['schemas']['JobRevision'];
 export type Kind = components['schemas']['Kind'];
 export type Lane = components['schemas']['Lane'];
 export type Me = components['schemas']['Me'];
@@ -863,6 +991,9 @@ export type Rejection = components['schemas']['Rejection'];
 export type Rejections = components['schemas']['Rejections'];
 export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
+export type RevisionList = components['schemas']['RevisionList'];
+export type RolloutDetails = components['schemas']['RolloutDetails'];
+export type RolloutUnit = components['schemas']['RolloutUnit'];
 export type Row = components['schemas']['Row'];
 export type Run = components['schemas']['Run'];
 export type RunGap = components['schemas']['RunGap'];
@@ -880,8 +1011,13 @@ export type TaskIndexes = components['schemas']['TaskIndexes'];
 export type Timeline = components['schemas']['Timeline'];
 export type Transition = components['schemas']['Transition'];
 export type TransitionsOut = components['schemas']['TransitionsOut'];
+export type UnitCounts = components['schemas']['UnitCounts'];
+export type UnitList = components['schemas']['UnitList'];
+export type UnitState = components['schemas']['UnitState'];
 export type Verb = components['schemas']['Verb'];
 export type Waiting = components['schemas']['Waiting'];
+export type WaveDetails = components['schemas']['WaveDetails'];
+export type WaveState = components['schemas']['WaveState'];
 export type $defs = Record<string, never>;
 export interface operations {
     act: {
@@ -1822,6 +1958,202 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Graph"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    "list-revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RevisionList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    "list-units": {
+        parameters: {
+            query?: {
+                /** @description Any of these states */
+                state?: components["schemas"]["UnitState"][];
+                /** @description Units of this wave, which has started */
+                wave?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnitList"];
                 };
             };
             /** @description Bad Request */

@@ -14,6 +14,7 @@ export type {
   Explanation as Why,
   Failures as Failure,
   Graph,
+  JobRevision,
   Kind,
   Me,
   Node as Step,
@@ -22,6 +23,8 @@ export type {
   Progress,
   Rejections,
   Result as ActionResult,
+  RolloutDetails,
+  RolloutUnit,
   Row,
   Run,
   RunGap,
@@ -34,7 +37,11 @@ export type {
   TaskIndexes,
   Timeline,
   Transition,
+  UnitCounts,
+  UnitState,
   Verb,
+  WaveDetails,
+  WaveState,
 } from "./api.gen.ts";
 
 /** Answer is the response of an operation, by the operation's id in the document. */
@@ -64,6 +71,7 @@ export type Part = { sort?: Sort; limit: number; continue?: string };
 // The type makes a missing kind a compile error.
 const all: Record<Kind, true> = {
   jobs: true,
+  rollouts: true,
   taskgroups: true,
   tasks: true,
   robots: true,
@@ -76,11 +84,11 @@ const all: Record<Kind, true> = {
 export const kinds = Object.keys(all) as Kind[];
 
 /**
- * The kinds whose lists include archived objects. Schedules and pods are not archived; for robots, the
- * archive has the attempts that ran on them.
+ * The kinds whose lists include archived objects. Rollouts, schedules and pods are not archived; for robots,
+ * the archive has the attempts that ran on them.
  */
 export const archivable: readonly Kind[] = kinds.filter(
-  (kind) => kind !== "robots" && kind !== "pods" && kind !== "cronjobflows",
+  (kind) => kind !== "robots" && kind !== "pods" && kind !== "cronjobflows" && kind !== "rollouts",
 );
 
 /** ApiError is a failed response with the message of the server. */
@@ -149,6 +157,10 @@ export const api = {
     get<"get-object">(`${address(kind, namespace, name)}${query({ uid })}`, signal),
   graph: (namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-graph">(`${address("jobflows", namespace, name)}/graph`, signal),
+  units: (namespace: string, name: string, q: Asked<"list-units">, signal?: AbortSignal) =>
+    get<"list-units">(`${address("rollouts", namespace, name)}/units${query(q)}`, signal),
+  revisions: (namespace: string, name: string, signal?: AbortSignal) =>
+    get<"list-revisions">(`${address("jobs", namespace, name)}/revisions`, signal),
   why: (kind: "tasks" | "jobs", namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-task-why" | "get-job-why">(
       `/${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/why`,

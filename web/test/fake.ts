@@ -10,9 +10,11 @@ import {
   detailOf,
   graphOf,
   makeSampleData,
+  revisionsOf,
   runPageOf,
   type SampleData,
   timelineOf,
+  unitsOf,
   whyOf,
 } from "./sampleData.ts";
 
@@ -81,10 +83,16 @@ function object(call: Call) {
   switch (call.path[4]) {
     case "graph":
       return answers<"get-graph">(call.res, graphOf(call.sample, row.name) ?? { nodes: [], edges: [] });
+    case "units": {
+      const { state = "", wave = "", limit = "500" } = Object.fromEntries(call.q);
+      return answers<"list-units">(call.res, unitsOf(row, state, wave, Number(limit)));
+    }
+    case "revisions":
+      return answers<"list-revisions">(call.res, { items: revisionsOf() });
     case "timeline":
       return answers<"get-timeline">(call.res, timelineOf(call.sample, row));
     default:
-      return answers<"get-object">(call.res, detailOf(row));
+      return answers<"get-object">(call.res, detailOf(row, call.sample.approved));
   }
 }
 
@@ -142,6 +150,20 @@ const moves: Partial<Record<Verb, string>> = {
   requeue: "pending",
 };
 
+const rolloutMoves: Partial<Record<Verb, string>> = {
+  pause: "Paused",
+  resume: "Progressing",
+  abort: "Aborted",
+  approve: "Progressing",
+};
+
+/** actOnRollout changes the Rollout, unless it is a dry run, and returns the message. */
+function actOnRollout(sample: SampleData, row: Row, { action, wave, dryRun }: ActionsInBody): string {
+  if (!dryRun && action === "approve") sample.approved.add(row.uid);
+  if (!dryRun) sample.move(row, rolloutMoves[action] ?? row.state);
+  return action === "approve" ? `approved: ${wave}` : `${action} requested`;
+}
+
 async function actions({ sample, req, res }: Call) {
   const body = (await bodyOf<ActionsInBody>(req)) as ActionsInBody;
   const results = body.items.map((item) => {
@@ -157,6 +179,7 @@ async function actions({ sample, req, res }: Call) {
         message: `it is ${row.state}, and only what waits or runs can be paused`,
       };
     }
+    if (kind === "rollouts") return { kind, namespace, name, ok: true, message: actOnRollout(sample, row, body) };
     const to = moves[body.action];
     if (!body.dryRun && to) sample.move(row, to);
     if (!body.dryRun && body.action === "priority") sample.move(row, row.state, { priority: body.priority });

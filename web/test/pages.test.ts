@@ -55,6 +55,7 @@ describe("pages", () => {
 
 const tabs: Record<Kind, string[]> = {
   jobs: ["tasks", "groups", "timeline", "changes", "conditions", "manifest"],
+  rollouts: ["waves", "conditions", "manifest"],
   taskgroups: ["tasks"],
   tasks: ["log", "attempts"],
   robots: ["tasks", "resources", "history"],
@@ -76,6 +77,13 @@ describe("objects", () => {
     },
   );
 });
+
+it.each([
+  ["waiting", "/rollouts/default/survey-5"],
+  ["failed units", "/rollouts/default/survey-5?units=failed&wave=hall"],
+  ["of a job", "/jobs/default/survey?tab=rollouts"],
+  ["revisions", "/jobs/default/survey?tab=revisions"],
+])("rollout, %s", (name, path) => look(`rollout-${name.replaceAll(" ", "-")}`, path));
 
 it.each([
   ["job", "/jobs/default/sweep"],

@@ -1,17 +1,23 @@
 // Generated data to develop and measure the console: 200 robots, 10,000 tasks, flows of 7 and of 1,000
 // steps. It is the same each time except for the times, and keeps changing while a client listens.
+
+import type { UnitList } from "../src/api.gen.ts";
 import type {
   Attempt,
   Change,
   Detail,
   Graph,
+  JobRevision,
   Kind,
+  RolloutUnit,
   Row,
   Run,
   RunPage,
   Severity,
   Step,
   Timeline,
+  UnitState,
+  Verb,
   Why,
 } from "../src/api.ts";
 
@@ -34,6 +40,12 @@ const severityOf: Record<string, Severity> = {
   paused: "paused",
   Unknown: "paused",
   canceled: "gone",
+  Progressing: "running",
+  WaitingForApproval: "paused",
+  Paused: "paused",
+  Complete: "good",
+  Aborted: "bad",
+  Superseded: "gone",
   suspended: "paused",
 };
 export const severity = (state: string): Severity => severityOf[state] ?? "waiting";
@@ -176,6 +188,7 @@ export function makeSampleData(now = Date.now()) {
     const job = add("jobs", name, state, {
       progress,
       priority: 50,
+      revision: name === "survey" ? 3 : undefined,
       started: ago(6100),
       finished: state === "completed" || state === "failed" ? ago(300 + pick(3000)) : undefined,
       reason: state === "failed" ? "TaskFailed" : undefined,
@@ -289,6 +302,17 @@ export function makeSampleData(now = Date.now()) {
     started: ago(40),
   });
 
+  addRollouts();
+  function addRollouts() {
+    const counts = { total: 200, waiting: 149, running: 12, done: 32, failed: 7 };
+    const of = { job: "survey", started: ago(5000), progress: counts, fromRevision: 3, revision: 5 };
+    const message = "wave fleet needs an approval";
+    add("rollouts", "survey-5", "WaitingForApproval", { ...of, created: ago(5060), message });
+    add("rollouts", "survey-4", "Superseded", { ...of, created: ago(90_000), finished: ago(5000), revision: 4 });
+    const patrol = { job: "patrol-07", namespace: "field", fromRevision: 1, revision: 2, started: ago(800) };
+    add("rollouts", "patrol-2", "Progressing", { ...patrol, created: ago(800), progress: counts });
+  }
+
   addArray();
   function addArray() {
     const progress = { total: 1000, waiting: 595, running: 3, done: 400, failed: 2 };
@@ -372,7 +396,9 @@ export function makeSampleData(now = Date.now()) {
       (r) => r.kind === kind && r.namespace === namespace && r.name === name && (!uid || r.uid === uid),
     );
 
-  return { rows, flows, listeners, find, move, stir, add, position: () => String(version) };
+  const approved = new Set<string>(); // the UIDs of Rollouts whose wave is approved
+
+  return { rows, approved, flows, listeners, find, move, stir, add, position: () => String(version) };
 }
 
 export function attemptsOf(row: Row): Attempt[] {
@@ -559,7 +585,95 @@ const stoppedTasks: Detail["stoppedTasks"] = [
   { uid: "task-of-a-deleted-job", by: "bob (uid 1001)" },
 ];
 
-export function detailOf(row: Row): Detail {
+/** rolloutOf returns the waves of a Rollout. */
+function rolloutOf(row: Row, approved: ReadonlySet<string>): Detail["rollout"] {
+  if (row.kind !== "rollouts") return undefined;
+  const none = { updated: 0, updating: 0, failed: 0, waiting: 0, outOfContact: 0, outsideWindow: 0, held: 0 };
+  const hall = { ...none, total: 60, updated: 31, updating: 12, failed: 7, outOfContact: 4, outsideWindow: 3, held: 2 };
+  const isApproved = approved.has(row.uid);
+  return {
+    counts: { ...hall, total: 200, updated: 32, waiting: 140 },
+    waves: [
+      {
+        name: "canary",
+        includes: "1",
+        state: "Finished",
+        canApprove: false,
+        healthyFor: "10m",
+        started: secondsAgo(5000),
+        finished: secondsAgo(4200),
+        counts: { ...none, total: 1, updated: 1 },
+      },
+      {
+        name: "hall",
+        includes: "site=hall",
+        state: "Running",
+        canApprove: false,
+        pause: "1h",
+        retries: 1,
+        started: secondsAgo(4100),
+        counts: { ...hall, waiting: 1 },
+      },
+      {
+        name: "fleet",
+        includes: "100%",
+        state: isApproved ? "NotStarted" : "NeedsApproval",
+        canApprove: !isApproved,
+        approved: isApproved,
+      },
+    ],
+  };
+}
+
+/** unitsOf returns the units of a Rollout, failed ones first. */
+export function unitsOf(row: Row, state: string, wave: string, limit: number): UnitList {
+  const sizes: [UnitState, string, number][] = [
+    ["failed", "hall", 7],
+    ["updating", "hall", 12],
+    ["outOfContact", "hall", 4],
+    ["waiting", "", 145],
+    ["updated", "hall", 32],
+  ];
+  let n = 0;
+  const all = sizes.flatMap(([is, of, count]) =>
+    Array.from({ length: count }, (): RolloutUnit => {
+      const robot = `robot-${String(++n).padStart(3, "0")}`;
+      const failure = { task: `survey-cells-${n}-measure`, reason: "Exited", message: "exit code 3" };
+      const names = { unit: robot, robot, robotNamespace: "default", wave: of || undefined };
+      return { ...names, state: is, severity: unitSeverity[is], ...(is === "failed" && failure) };
+    }),
+  );
+  const fits = all.filter((u) => (!state || state.split(",").includes(u.state)) && (!wave || u.wave === wave));
+  const ended = row.state === "Superseded";
+  const shown = ended ? fits.filter((u) => u.state === "failed") : fits;
+  return { items: shown.slice(0, limit), total: shown.length, complete: !ended };
+}
+
+const unitSeverity: Record<UnitState, Severity> = {
+  failed: "bad",
+  updating: "running",
+  outOfContact: "gone",
+  waiting: "waiting",
+  updated: "good",
+};
+
+export const revisionsOf = (): JobRevision[] => [
+  { revision: 5, current: false, update: true, created: secondsAgo(5100), changeCause: "release 5" },
+  { revision: 4, current: false, update: false, created: secondsAgo(91_000) },
+  { revision: 3, current: true, update: false, created: secondsAgo(200_000), changeCause: "release 3" },
+];
+
+/** rolloutActions returns what the state of a Rollout allows. */
+function rolloutActions({ state }: Row): Detail["actions"] {
+  const verb = (action: Verb, label: string, destructive = false) => ({ action, label, destructive });
+  const end = [verb("abort", "Abort", true), verb("revert", "Revert", true), verb("delete", "Delete", true)];
+  if (state === "Superseded" || state === "Complete") return end.slice(2);
+  if (state === "Aborted") return end.slice(1);
+  const first = state === "Paused" ? verb("resume", "Resume") : verb("pause", "Pause");
+  return [first, verb("approve", "Approve"), ...end];
+}
+
+export function detailOf(row: Row, approved: ReadonlySet<string>): Detail {
   const ended = row.severity === "good" || row.severity === "bad" || row.severity === "gone";
   const verbs: Detail["actions"] =
     row.kind === "robots"
@@ -573,16 +687,18 @@ export function detailOf(row: Row): Detail {
             ? [{ action: "unlock" as const, label: "Unlock", destructive: true }]
             : []),
         ]
-      : row.kind === "pods"
-        ? []
-        : ended
-          ? [{ action: "requeue", label: "Requeue", destructive: false }]
-          : [
-              row.severity === "paused"
-                ? { action: "resume", label: "Resume", destructive: false }
-                : { action: "pause", label: "Pause", destructive: false },
-              { action: "cancel", label: "Cancel", destructive: true },
-            ];
+      : row.kind === "rollouts"
+        ? rolloutActions(row)
+        : row.kind === "pods"
+          ? []
+          : ended
+            ? [{ action: "requeue", label: "Requeue", destructive: false }]
+            : [
+                row.severity === "paused"
+                  ? { action: "resume", label: "Resume", destructive: false }
+                  : { action: "pause", label: "Pause", destructive: false },
+                { action: "cancel", label: "Cancel", destructive: true },
+              ];
   return {
     row,
     archived: row.archived ?? false,
@@ -616,6 +732,7 @@ export function detailOf(row: Row): Detail {
     stoppedTasks: row.name === lockedRobot ? stoppedTasks : undefined,
     attempts: row.kind === "tasks" ? attemptsOf(row) : undefined,
     ...arraysOf(row),
+    rollout: rolloutOf(row, approved),
     children: [],
     why: row.message ? [row.message] : [],
     actions: row.archived ? [] : verbs,

@@ -19,6 +19,8 @@ func Describe(o client.Object) *Row {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
 		return DescribeJob(o)
+	case *v1alpha1.Rollout:
+		return DescribeRollout(o)
 	case *v1alpha1.TaskGroup:
 		return DescribeTaskGroup(o)
 	case *v1alpha1.Task:
@@ -49,6 +51,10 @@ func LooksEqual(a, b client.Object) bool {
 func visibleCopy(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
+		c := *o
+		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
+		return &c
+	case *v1alpha1.Rollout:
 		c := *o
 		c.ObjectMeta, c.Status.ObservedGeneration = copyVisibleMeta(c.ObjectMeta), 0
 		return &c

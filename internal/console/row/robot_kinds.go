@@ -24,10 +24,30 @@ func DescribeJob(j *v1alpha1.Job) *Row {
 	r.State, r.Severity, r.Message = string(state), jobSeverity(state), j.Status.StatusDescription
 	r.Reason = trueReason(j.Status.Conditions, v1alpha1.ConditionFailed, v1alpha1.ConditionSuspended)
 	r.Started, r.Progress, r.Priority = j.Status.StartedAt, newProgress(j.Status.TaskCounts), j.Spec.Priority
+	r.Revision = j.Status.CurrentRevision
 	if state.IsTerminal() {
 		r.Finished = j.Status.CompletedAt
 	}
 	return r
+}
+
+// DescribeRollout returns the row of a Rollout. Its progress counts units.
+func DescribeRollout(o *v1alpha1.Rollout) *Row {
+	r := newRow(Rollouts, o)
+	s := &o.Status
+	r.State, r.Message, r.Job = cmp.Or(s.Phase, v1alpha1.RolloutPending), s.Message, o.Spec.Target.Name
+	r.Severity = rolloutSeverities[r.State]
+	r.Revision, r.FromRevision = cmp.Or(s.Revision, o.Spec.Target.Revision), s.FromRevision
+	r.Started, r.Finished = s.StartedAt, s.CompletedAt
+	c := &s.Counts
+	r.Progress = &Progress{Total: c.Total, Running: c.Updating, Done: c.Updated, Failed: c.Failed, Waiting: c.Waiting + c.OutOfContact + c.OutsideWindow + c.Held}
+	return r
+}
+
+var rolloutSeverities = map[string]Severity{
+	v1alpha1.RolloutPending: Waiting, v1alpha1.RolloutProgressing: Running, v1alpha1.RolloutPausing: Running,
+	v1alpha1.RolloutWaitingForApproval: Paused, v1alpha1.RolloutPaused: Paused, v1alpha1.RolloutComplete: Good,
+	v1alpha1.RolloutAborted: Bad, v1alpha1.RolloutReverting: Bad, v1alpha1.RolloutReverted: Bad, v1alpha1.RolloutSuperseded: Gone,
 }
 
 // DescribeTaskGroup returns the row of a task group.

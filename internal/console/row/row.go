@@ -19,6 +19,7 @@ type Kind string
 // Kinds of objects.
 const (
 	Jobs         Kind = "jobs"
+	Rollouts     Kind = "rollouts"
 	TaskGroups   Kind = "taskgroups"
 	Tasks        Kind = "tasks"
 	Robots       Kind = "robots"
@@ -30,7 +31,7 @@ const (
 )
 
 // Kinds lists every kind.
-var Kinds = []Kind{Jobs, TaskGroups, Tasks, Robots, JobFlows, CronJobFlows, VCJobs, RayClusters, Pods}
+var Kinds = []Kind{Jobs, Rollouts, TaskGroups, Tasks, Robots, JobFlows, CronJobFlows, VCJobs, RayClusters, Pods}
 
 // Severity is the severity of a state, in the same six values for all kinds.
 type Severity string
@@ -74,7 +75,7 @@ type Row struct {
 	Finished *metav1.MicroTime `json:"finished,omitempty"`
 	// Owner is the controller of the object. It is nil for objects that a user created.
 	Owner *Owner `json:"owner,omitempty"`
-	// Job is the job that the object belongs to, or the name of a job itself. Group is the name
+	// Job is the job that the object belongs to or changes, or the name of a job itself. Group is the name
 	// of the group within the job; for a Pod that of the vcjob's task or of the worker group.
 	Job   string `json:"job,omitempty"`
 	Group string `json:"group,omitempty"`
@@ -92,6 +93,10 @@ type Row struct {
 	Progress *Progress         `json:"progress,omitempty"`
 	Priority *int32            `json:"priority,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
+	// Revision of a Job is the current one, which tasks have that no Rollout has changed. That of a
+	// Rollout is the one that it changes to, and FromRevision was the current one when it started.
+	Revision     int64 `json:"revision,omitempty"`
+	FromRevision int64 `json:"fromRevision,omitempty"`
 	// Archived is set for objects that are only in the archive. This package never sets it.
 	Archived bool `json:"archived,omitempty"`
 	// User created the object. It is set in the history only, from the archive.

@@ -52,6 +52,10 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 	job.Spec.Priority = new(int32)
 	job.Status = v1alpha1.JobStatus{State: "failed", StatusDescription: "too many", CompletedAt: micros(2), StartedAt: micros(1),
 		TaskCounts: v1alpha1.TaskCounts{TotalTasks: 10, PendingTasks: 1, SoftFailedTasks: 1, DispatchingTasks: 1, RunningTasks: 1, SucceededTasks: 2, FailedTasks: 3, CanceledTasks: 1}}
+	rollout := &v1alpha1.Rollout{ObjectMeta: named("survey-5")}
+	rollout.Spec.Target.Name = "survey"
+	rollout.Status = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaitingForApproval, Message: "wave fleet needs an approval", Revision: 5, FromRevision: 3, StartedAt: micros(1),
+		Counts: v1alpha1.RolloutCounts{Total: 9, Waiting: 1, OutOfContact: 1, OutsideWindow: 1, Held: 1, Updating: 2, Updated: 2, Failed: 1}}
 	robot := &v1alpha1.Robot{ObjectMeta: named("r1")}
 	robot.Spec = v1alpha1.RobotSpec{RobotID: "r1", Drain: true, Labels: map[string]string{"arm": "yes"}, Capacity: map[string]resource.Quantity{"arm": resource.MustParse("1"), "cpu": resource.MustParse("2")}}
 	robot.Status = v1alpha1.RobotStatus{Phase: "online", LastHeartbeatTime: micros(3), RunningTasks: 2, DeviceInfo: &v1alpha1.DeviceInfo{CPU: &v1alpha1.CPU{LogicalCores: 8}, Memory: &v1alpha1.Memory{Total: 1024}}}
@@ -85,6 +89,7 @@ func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 		{restarts, Tasks, `"state":"running","severity":"running","reason":"Restarting",` + created + `,"started":"2026-11-22T12:02:00.000000Z","robot":"r1","attempt":2,"restarts":3}`},
 		{waits, Tasks, `"state":"pending","severity":"waiting","reason":"NoRobot","message":"0 of 3 robots",` + created + `}`},
 		{job, Jobs, `"state":"failed","severity":"bad","message":"too many",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:02:00.000000Z","owner":{"kind":"jobflows","name":"nightly"},"job":"nightly-train","flow":"nightly","step":"train","template":"train","progress":{"total":10,"waiting":2,"running":2,"done":2,"failed":3},"priority":0}`},
+		{rollout, Rollouts, `"state":"WaitingForApproval","severity":"paused","message":"wave fleet needs an approval",` + created + `,"started":"2026-11-22T12:01:00.000000Z","job":"survey","progress":{"total":9,"waiting":4,"running":2,"done":2,"failed":1},"revision":5,"fromRevision":3}`},
 		{robot, Robots, `"state":"Online","severity":"paused","reason":"Draining",` + created + `,"robot":"r1","labels":{"arm":"yes"},"heartbeat":"2026-11-22T12:03:00.000000Z","cordoned":true,"capacity":{"arm":"1","cpu":"2","memory":"1024"},"runningTasks":2}`},
 		{flow, JobFlows, `"state":"Running","severity":"running","reason":"TemplateNotFound","message":"no template",` + created + `,"started":"2026-11-22T12:01:00.000000Z","flow":"nightly","template":"nightly","progress":{"total":6,"waiting":2,"running":1,"done":2,"failed":1}}`},
 		{pod, Pods, `"state":"Pending","severity":"waiting","reason":"ErrImagePull",` + created + `,"owner":{"kind":"vcjobs","name":"v"},"job":"v","group":"main","node":"node","labels":{"volcano.sh/job-name":"v","volcano.sh/task-spec":"main"}}`},
@@ -119,6 +124,11 @@ func TestSeverities_MatchStates(t *testing.T) {
 	for _, s := range lifecycle.JobStates {
 		if severity := jobSeverity(s); (s == lifecycle.JobCompleted) != (severity == Good) || (s == lifecycle.JobFailed) != (severity == Bad) || (s == lifecycle.JobRunning) != (severity == Running) {
 			t.Errorf("a job that is %s is %s", s, severity)
+		}
+	}
+	for phase, severity := range rolloutSeverities {
+		if (phase == v1alpha1.RolloutComplete) != (severity == Good) || (phase == v1alpha1.RolloutPaused || phase == v1alpha1.RolloutWaitingForApproval) != (severity == Paused) {
+			t.Errorf("a Rollout that is %s is %s", phase, severity)
 		}
 	}
 	for _, p := range lifecycle.FlowPhases {

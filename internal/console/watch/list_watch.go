@@ -42,6 +42,7 @@ var watchedKinds = []watchedKind{
 	{row.TaskGroups, v1alpha1.GroupVersion, "taskgroups", "", &v1alpha1.TaskGroup{}},
 	{row.Tasks, v1alpha1.GroupVersion, "tasks", "", &v1alpha1.Task{}},
 	{row.Robots, v1alpha1.GroupVersion, "robots", "", &v1alpha1.Robot{}},
+	{row.Rollouts, v1alpha1.GroupVersion, "rollouts", "", &v1alpha1.Rollout{}},
 	{row.JobFlows, flowv1.GroupVersion, "jobflows", "", &flowv1.JobFlow{}},
 	{row.CronJobFlows, cronv1.GroupVersion, "cronjobflows", "", &cronv1.CronJobFlow{}},
 	{row.VCJobs, batchv1.GroupVersion, "jobs", "", &batchv1.Job{}},

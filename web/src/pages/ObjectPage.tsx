@@ -19,6 +19,7 @@ import {
   useTitle,
   When,
 } from "../ui/basics.tsx";
+import { revisionText } from "../ui/revision.ts";
 import { type Tab, Tabs } from "../ui/Tabs.tsx";
 import { useWhy, WhyNote } from "../ui/Why.tsx";
 import { Arrays } from "./Arrays.tsx";
@@ -29,12 +30,14 @@ import { Listed } from "./ListPage.tsx";
 import { Manifest } from "./Manifest.tsx";
 import { ContainerLog } from "./PodLog.tsx";
 import { Resources } from "./Resources.tsx";
+import { Revisions } from "./Revisions.tsx";
 import { RobotHistory } from "./RobotHistory.tsx";
 import { StoppedTasks } from "./StoppedTasks.tsx";
 import { Transitions } from "./Transitions.tsx";
 
 const LogView = lazy(() => import("../logs/LogView.tsx"));
 const FlowGraph = lazy(() => import("../flow/FlowGraph.tsx"));
+const RolloutView = lazy(() => import("./RolloutView.tsx"));
 const TimelineView = lazy(() => import("./TimelineView.tsx"));
 
 type Name = { kind: Kind; namespace: string; name: string };
@@ -59,7 +62,7 @@ export default function ObjectPage({ kind, namespace, name }: Name) {
       <Note of={data} why={why.data} />
       {data.arrays && <Arrays of={data.arrays} namespace={namespace} />}
       <Suspense fallback={<Loading />}>
-        <ObjectTabs of={data} />
+        <ObjectTabs of={data} reload={reload} />
       </Suspense>
     </div>
   );
@@ -77,10 +80,10 @@ function Note({ of, why }: { of: Detail; why?: Why }) {
   );
 }
 
-function ObjectTabs({ of }: { of: Detail }) {
+function ObjectTabs({ of, reload }: { of: Detail; reload: () => void }) {
   const { archive } = useSession();
-  const tabs = tabsOf(of);
-  if (archive && of.row.kind !== "pods") {
+  const tabs = tabsOf(of, reload);
+  if (archive && of.row.kind !== "pods" && of.row.kind !== "rollouts") {
     tabs.push({ id: "changes", title: "Changes", show: () => <Transitions uid={of.row.uid} /> });
   }
   if (of.conditions.length > 0) {
@@ -93,7 +96,7 @@ function ObjectTabs({ of }: { of: Detail }) {
 const scope = (of: Detail) => (of.archived ? ("all" as const) : undefined);
 
 /** tabsOf returns the tabs of a kind; the tabs of all kinds follow them. */
-function tabsOf(of: Detail): Tab[] {
+function tabsOf(of: Detail, reload: () => void): Tab[] {
   const { row } = of;
   const { kind, namespace, name } = row;
   const listed = (id: string, list: Kind, fixed: object, without: string[]): Tab => ({
@@ -118,7 +121,15 @@ function tabsOf(of: Detail): Tab[] {
         listed("tasks", "tasks", { job: name }, ["job"]),
         listed("groups", "taskgroups", { job: name }, ["job"]),
         timeline,
+        ...(row.revision && !of.archived
+          ? [
+              listed("rollouts", "rollouts", { job: name }, ["target"]),
+              { id: "revisions", title: "Revisions", show: () => <Revisions namespace={namespace} name={name} /> },
+            ]
+          : []),
       ];
+    case "rollouts":
+      return [{ id: "waves", title: "Waves", show: () => <RolloutView of={of} reload={reload} /> }];
     case "taskgroups":
       return [listed("tasks", "tasks", { job: row.job, group: row.group ?? name }, ["job"])];
     case "tasks":
@@ -195,7 +206,7 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
         {row.cordoned && <span className="chip">cordoned</span>}
         <ProgressBar of={row.progress} wide />
         <span className="space" />
-        <ActionBar rows={[row]} actions={of.actions} done={reload} />
+        <ActionBar rows={[row]} actions={of.actions.filter((a) => a.action !== "approve")} done={reload} />
       </div>
       <Facts>
         <Fact name="Reason">{row.reason && <span title={row.message}>{row.reason}</span>}</Fact>
@@ -207,6 +218,7 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
         <Fact name="Index">{of.array?.index}</Fact>
         <Fact name="Range">{linkTo(of.array?.range, "tasks", row.namespace)}</Fact>
         <Fact name="Priority">{row.priority}</Fact>
+        <Fact name="Revision">{revisionText(row)}</Fact>
         <Fact name="Step">{row.step}</Fact>
         <Fact name="Created">
           <When time={row.created} />

@@ -7,6 +7,7 @@ const ActionDialog = lazy(() => import("./ActionDialog.tsx"));
 const work: Verb[] = ["pause", "resume", "cancel", "requeue"];
 const verbs: Record<Kind, Verb[]> = {
   jobs: [...work, "priority", "delete"],
+  rollouts: ["pause", "resume", "abort", "revert", "delete"],
   taskgroups: [],
   tasks: ["requeue"],
   robots: ["cordon", "uncordon", "drain"],
@@ -16,7 +17,7 @@ const verbs: Record<Kind, Verb[]> = {
   rayclusters: ["pause", "resume", "delete"],
   pods: ["delete"],
 };
-const dangerous: Verb[] = ["cancel", "drain", "delete"];
+const dangerous: Verb[] = ["cancel", "drain", "abort", "revert", "delete"];
 const title = (verb: Verb) => verb[0]?.toUpperCase() + verb.slice(1);
 
 export function actionsOf(kind: Kind): Action[] {

@@ -16,8 +16,14 @@ const targetOf = ({ kind, namespace, name, uid }: Row): Target[] =>
  * ActionDialog shows the server's description of the effect on each object before an action, and the
  * results afterwards.
  */
-export default function ActionDialog(props: { action: Action; rows: Row[]; close: (acted: boolean) => void }) {
-  const { action, rows, close } = props;
+export default function ActionDialog(props: {
+  action: Action;
+  rows: Row[];
+  /** The wave that the action approve approves. */
+  wave?: string;
+  close: (acted: boolean) => void;
+}) {
+  const { action, rows, wave, close } = props;
   const [priority, setPriority] = useState(rows[0]?.priority ?? defaultPriority);
   const [plan, setPlan] = useState<Plan>({});
   const [done, setDone] = useState<ActionResult[]>();
@@ -25,8 +31,8 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
   // The objects that were selected when the dialog opened: events must not change what the user confirms.
   const items = useState(() => rows.flatMap(targetOf))[0];
   const body = useMemo(
-    () => ({ action: action.action, items, priority: action.action === "priority" ? priority : undefined }),
-    [action, items, priority],
+    () => ({ action: action.action, items, wave, priority: action.action === "priority" ? priority : undefined }),
+    [action, items, wave, priority],
   );
 
   useEffect(() => {
@@ -53,7 +59,8 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
   };
   const able = plan.results?.filter((result) => result.ok).length ?? 0;
   const kind = kindNames[rows[0]?.kind ?? "jobs"];
-  const count = items.length === 1 ? kind.one.toLowerCase() : `${items.length} ${kind.many.toLowerCase()}`;
+  const one = wave ? `wave ${wave}` : kind.one.toLowerCase();
+  const count = items.length === 1 ? one : `${items.length} ${kind.many.toLowerCase()}`;
   return (
     <Dialog
       title={done ? `${action.label}: done` : `${action.label} ${count}?`}

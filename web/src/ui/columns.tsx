@@ -2,6 +2,7 @@
 import type { Kind, Row } from "../api.ts";
 import { ObjectLink, ProgressBar, State, Took, When } from "./basics.tsx";
 import type { Column } from "./RowTable.tsx";
+import { revisionText } from "./revision.ts";
 
 type Show = (row: Row) => React.ReactNode;
 
@@ -18,6 +19,7 @@ const all: Record<string, Column> = {
   name: column("name", "Name", [180, 2.2], (r) => <ObjectLink of={r} />),
   namespace: column("namespace", "Namespace", [110], (r) => r.namespace),
   state: column("state", "State", [148], (r) => <State severity={r.severity}>{r.state}</State>),
+  phase: column("state", "Phase", [176], (r) => <State severity={r.severity}>{r.state}</State>),
   progress: column("progress", "Done", [150], (r) => <ProgressBar of={r.progress} />),
   reason: column("reason", "Reason", [110, 1.2], (r) =>
     cut(r.message ? `${r.reason ?? ""} ${r.message}`.trim() : r.reason),
@@ -25,6 +27,11 @@ const all: Record<string, Column> = {
   job: column("job", "Job", [100, 1], (r) =>
     r.job ? <ObjectLink of={{ kind: "jobs", namespace: r.namespace, name: r.job }} /> : null,
   ),
+  target: column("job", "Job", [120, 1.2], (r) =>
+    r.job ? <ObjectLink of={{ kind: "jobs", namespace: r.namespace, name: r.job }} /> : null,
+  ),
+  revision: column("revision", "Revision", [84], revisionText),
+  failed: column("failed", "Failed", [64], (r) => r.progress?.failed),
   flow: column("flow", "Flow", [90, 1], (r) =>
     r.flow ? <ObjectLink of={{ kind: "jobflows", namespace: r.namespace, name: r.flow }} /> : null,
   ),
@@ -44,6 +51,7 @@ const all: Record<string, Column> = {
 
 const of: Record<Kind, string[]> = {
   jobs: ["name", "namespace", "state", "progress", "priority", "flow", "reason", "created", "took"],
+  rollouts: ["name", "namespace", "phase", "target", "revision", "progress", "failed", "reason", "created", "took"],
   taskgroups: ["name", "namespace", "state", "progress", "job", "reason", "created", "took"],
   tasks: ["name", "namespace", "state", "progress", "robot", "job", "attempt", "reason", "created", "took"],
   robots: ["name", "namespace", "state", "heartbeat", "tasks", "cordoned", "reason", "created"],
