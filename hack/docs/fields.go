@@ -40,19 +40,20 @@ func renderFields(root string, pages map[string]string) error {
 
 // handwrittenPages maps the plural and group of a kind to its page in docs/reference/kinds.
 var handwrittenPages = map[string]string{
-	"jobs.robot.k8s4r.io":            "job",
-	"taskgroups.robot.k8s4r.io":      "taskgroup",
-	"tasks.robot.k8s4r.io":           "task",
-	"robots.robot.k8s4r.io":          "robot",
-	"heartbeatslices.robot.k8s4r.io": "robot",
-	"rollouts.robot.k8s4r.io":        "rollout",
-	"jobtemplates.robot.k8s4r.io":    "jobtemplate",
-	"jobflows.flow.volcano.sh":       "jobflow",
-	"jobtemplates.flow.volcano.sh":   "jobflow",
-	"cronjobflows.flow.k8s4r.io":     "cronjobflow",
-	"jobs.batch.volcano.sh":          "vcjob",
-	"commands.bus.volcano.sh":        "vcjob",
-	"rayclusters.ray.io":             "raycluster",
+	"jobs.robot.k8s4r.io":               "job",
+	"taskgroups.robot.k8s4r.io":         "taskgroup",
+	"tasks.robot.k8s4r.io":              "task",
+	"robots.robot.k8s4r.io":             "robot",
+	"heartbeatslices.robot.k8s4r.io":    "robot",
+	"rollouts.robot.k8s4r.io":           "rollout",
+	"maintenancewindows.robot.k8s4r.io": "maintenancewindow",
+	"jobtemplates.robot.k8s4r.io":       "jobtemplate",
+	"jobflows.flow.volcano.sh":          "jobflow",
+	"jobtemplates.flow.volcano.sh":      "jobflow",
+	"cronjobflows.flow.k8s4r.io":        "cronjobflow",
+	"jobs.batch.volcano.sh":             "vcjob",
+	"commands.bus.volcano.sh":           "vcjob",
+	"rayclusters.ray.io":                "raycluster",
 }
 
 func renderKind(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {

@@ -16,7 +16,7 @@ import (
 // reasonSources are the packages whose constants conditions, reasons and events are made of, with
 // the headings of their tables.
 var reasonSources = []struct{ dir, heading string }{
-	{"api/robot/v1alpha1", "Job, TaskGroup, Task and Robot"},
+	{"api/robot/v1alpha1", "Job, TaskGroup, Task, Robot and MaintenanceWindow"},
 	{"internal/protocol/wire", "Task: how an attempt ended, as the robot reports it"},
 	{"internal/core/taskstate", "Task: why it waits"},
 	{"internal/core/placement/apiconv", "Task: demand"},

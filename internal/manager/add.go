@@ -32,6 +32,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/controllers/maintenancewindow"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
@@ -223,6 +224,9 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record re
 		rollout.Name: &rollout.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
 			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency,
+		},
+		maintenancewindow.Name: &maintenancewindow.Controller{
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own, Concurrency: cfg.Concurrency,
 		},
 		task.Name: &task.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own, RecoveryTime: cfg.OfflineAfter / settleShare,

@@ -13,7 +13,7 @@ func TestMain_RejectsInvalidFlags(t *testing.T) {
 		name, in, want string
 		wantStatus     int
 	}{
-		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `unknown controller "jbo"; the controllers are job, taskgroup, task, robot, robotidentity, rollout, jobflow, jobtemplate, cronjobflow, vcjob, raycluster, archive`, 2},
+		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `unknown controller "jbo"; the controllers are job, taskgroup, task, robot, robotidentity, rollout, maintenancewindow, jobflow, jobtemplate, cronjobflow, vcjob, raycluster, archive`, 2},
 		{"an unknown way to approve", "--approve-robots=never", "--approve-robots=never: must be auto or manual", 2},
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be positive", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
@@ -66,8 +66,8 @@ func TestSelection(t *testing.T) {
 		in   selection
 		want string
 	}{
-		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity rollout jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
-		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity rollout jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
+		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity rollout maintenancewindow jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
+		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity rollout maintenancewindow jobflow jobtemplate cronjobflow vcjob raycluster archive retention"},
 		{"only one", selection{"robot"}, "robot"},
 		{"none", selection{"-robot"}, ""},
 	} {

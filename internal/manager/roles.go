@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/job"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
+	"k8s4r.io/k8s4r/internal/controllers/maintenancewindow"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/robotidentity"
@@ -41,7 +42,7 @@ type feature struct {
 }
 
 var features = []feature{
-	{CommonRole + "-robots", []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, rollout.Name}, v1alpha1.GroupVersion.WithResource("robots").GroupResource()},
+	{CommonRole + "-robots", []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, rollout.Name, maintenancewindow.Name}, v1alpha1.GroupVersion.WithResource("robots").GroupResource()},
 	{CommonRole + "-flows", []string{jobflow.Name, jobtemplate.Name, cronjobflow.Name}, flowv1.GroupVersion.WithResource("jobflows").GroupResource()},
 	{CommonRole + "-vcjob", []string{vcjob.Name}, batchv1.GroupVersion.WithResource("jobs").GroupResource()},
 	{CommonRole + "-raycluster", []string{raycluster.Name}, rayv1.GroupVersion.WithResource("rayclusters").GroupResource()},

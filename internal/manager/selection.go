@@ -11,6 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/job"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
+	"k8s4r.io/k8s4r/internal/controllers/maintenancewindow"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
@@ -22,7 +23,7 @@ import (
 )
 
 // Names are the names of all controllers.
-var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, rollout.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name, retention.Name}
+var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, rollout.Name, maintenancewindow.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name, retention.Name}
 
 // selection selects the controllers that run.
 type selection []string

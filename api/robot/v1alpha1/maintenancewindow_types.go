@@ -50,16 +50,20 @@ type MaintenanceWindowSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	RobotSelector map[string]string `json:"robotSelector,omitempty"`
-	// Schedule says when the window opens, in the format of cron: minute, hour, day of the month, month
-	// and day of the week, such as "0 2 * * *".
+	// Schedule is when the window opens, in the format of cron: minute, hour, day of the month, month
+	// and day of the week, such as "0 2 * * *". A time that does not exist on a day, because clocks go forward,
+	// is left out; one that exists twice opens the window twice.
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([*?]|[0-5]?[0-9](-[0-5]?[0-9])?)(/[1-9][0-9]?)?(,([*?]|[0-5]?[0-9](-[0-5]?[0-9])?)(/[1-9][0-9]?)?)* +([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?(,([*?]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?)* +([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?(,([*?]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?)* +([*?]|((0?[1-9]|1[0-2])|[A-Za-z]{3})(-((0?[1-9]|1[0-2])|[A-Za-z]{3}))?)(/[1-9][0-9]?)?(,([*?]|((0?[1-9]|1[0-2])|[A-Za-z]{3})(-((0?[1-9]|1[0-2])|[A-Za-z]{3}))?)(/[1-9][0-9]?)?)* +([*?]|([0-6]|[A-Za-z]{3})(-([0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]?)?(,([*?]|([0-6]|[A-Za-z]{3})(-([0-6]|[A-Za-z]{3}))?)(/[1-9][0-9]?)?)*$')",message="must be minute, hour, day of the month, month and day of the week (0 to 6 or sun to sat), such as 0 2 * * 1-5; a time zone belongs into timeZone"
 	Schedule string `json:"schedule"`
 	// TimeZone of the schedule, such as Europe/Berlin. If empty, UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",message="must be the name of a time zone, such as Europe/Berlin"
 	TimeZone string `json:"timeZone,omitempty"`
 	// Duration is how long the window stays open: from 1m to 168h.
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}([.][0-9]+)?h)?([0-9]{1,7}([.][0-9]+)?m)?([0-9]{1,9}([.][0-9]+)?s)?([0-9]{1,12}([.][0-9]+)?ms)?([0-9]{1,15}([.][0-9]+)?us)?([0-9]{1,18}ns)?$') || size(self) == 0 || (duration(self) >= duration('1m') && duration(self) <= duration('168h'))",message="must be from 1m to 168h"
 	Duration Duration `json:"duration"`
 	// Exceptions are times in which the window is closed although the schedule says otherwise.
 	// +optional

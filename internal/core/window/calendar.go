@@ -133,7 +133,7 @@ func (v *View) StateOf(namespace string, labels map[string]string) State {
 	key.WriteString(namespace)
 	var windows []*window
 	for i, w := range v.calendar.byNamespace[namespace] {
-		if w.matches(labels) {
+		if Matches(w.selector, labels) {
 			windows = append(windows, w)
 			key.WriteString("/" + strconv.Itoa(i))
 		}

@@ -88,9 +88,9 @@ func checkTimes(spec *v1alpha1.MaintenanceWindowSpec) error {
 	return nil
 }
 
-// matches reports whether a robot has all labels of the selector.
-func (w *window) matches(labels map[string]string) bool {
-	for key, value := range w.selector {
+// Matches reports whether a robot with these labels has all labels of a selector.
+func Matches(selector, labels map[string]string) bool {
+	for key, value := range selector {
 		if has, ok := labels[key]; !ok || has != value {
 			return false
 		}

@@ -20,14 +20,15 @@ import (
 // bases are objects that admission accepts, by the file of their definition. Each number in their
 // spec is set to the largest one in turn.
 var bases = map[string]string{
-	"robot.k8s4r.io_jobs.yaml":         `{kind: Job, spec: {taskGroups: [{name: g, tasks: [` + robotTask + `]}]}}`,
-	"robot.k8s4r.io_taskgroups.yaml":   `{kind: TaskGroup, spec: {jobName: j, groupName: g, tasks: [` + robotTask + `]}}`,
-	"robot.k8s4r.io_tasks.yaml":        `{kind: Task, spec: ` + robotTask + `}`,
-	"robot.k8s4r.io_jobtemplates.yaml": `{kind: JobTemplate, spec: {taskGroups: [{name: g, tasks: [` + robotTask + `]}]}}`,
-	"robot.k8s4r.io_rollouts.yaml":     `{kind: Rollout, spec: {target: {name: j}, waves: [{name: all, percent: 100}], rate: {perMinute: 1}, abortAt: {percent: 1}}}`,
-	"batch.volcano.sh_jobs.yaml":       `{kind: Job, spec: {tasks: [{name: t, replicas: 1, template: ` + pod + `}]}}`,
-	"flow.volcano.sh_jobflows.yaml":    `{kind: JobFlow, spec: {flows: [{name: a}]}}`,
-	"flow.k8s4r.io_cronjobflows.yaml":  `{kind: CronJobFlow, spec: {schedule: "* * * * *", jobFlowTemplate: {spec: {flows: [{name: a}]}}}}`,
+	"robot.k8s4r.io_jobs.yaml":               `{kind: Job, spec: {taskGroups: [{name: g, tasks: [` + robotTask + `]}]}}`,
+	"robot.k8s4r.io_taskgroups.yaml":         `{kind: TaskGroup, spec: {jobName: j, groupName: g, tasks: [` + robotTask + `]}}`,
+	"robot.k8s4r.io_tasks.yaml":              `{kind: Task, spec: ` + robotTask + `}`,
+	"robot.k8s4r.io_jobtemplates.yaml":       `{kind: JobTemplate, spec: {taskGroups: [{name: g, tasks: [` + robotTask + `]}]}}`,
+	"robot.k8s4r.io_rollouts.yaml":           `{kind: Rollout, spec: {target: {name: j}, waves: [{name: all, percent: 100}], rate: {perMinute: 1}, abortAt: {percent: 1}}}`,
+	"robot.k8s4r.io_maintenancewindows.yaml": `{kind: MaintenanceWindow, spec: {schedule: "0 2 * * *", duration: 1h}}`,
+	"batch.volcano.sh_jobs.yaml":             `{kind: Job, spec: {tasks: [{name: t, replicas: 1, template: ` + pod + `}]}}`,
+	"flow.volcano.sh_jobflows.yaml":          `{kind: JobFlow, spec: {flows: [{name: a}]}}`,
+	"flow.k8s4r.io_cronjobflows.yaml":        `{kind: CronJobFlow, spec: {schedule: "* * * * *", jobFlowTemplate: {spec: {flows: [{name: a}]}}}}`,
 	"ray.io_rayclusters.yaml": `{kind: RayCluster, spec: {headGroupSpec: {rayStartParams: {}, template: ` + pod + `}, workerGroupSpecs: [
 		{groupName: g, replicas: 1, minReplicas: 0, maxReplicas: 1, rayStartParams: {}, template: ` + pod + `}]}}`,
 }
