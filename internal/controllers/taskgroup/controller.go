@@ -54,6 +54,8 @@ type Controller struct {
 	expect       *kit.Expectations
 	counts       *groupCounts
 	robotChanges *kit.RobotChanges
+	usable       usableRobots
+	windows      kit.Windows
 }
 
 // Cache indexes of the groups of a job, of the jobs of a type and of the Rollouts of a job. The last one has
@@ -77,8 +79,9 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		For(&v1alpha1.TaskGroup{}).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfJob), onJobStateChange()).
-		Watches(&v1alpha1.Robot{}, c.robotChanges.Handler(c.enqueueFleetGroups)).
+		Watches(&v1alpha1.Robot{}, c.robotChanges.Handler(c.enqueueChangedRobot)).
 		Watches(&v1alpha1.Rollout{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRollout), onDecisionChange()).
+		Watches(&v1alpha1.MaintenanceWindow{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfWindow), onSpecChange()).
 		Watches(&appsv1.ControllerRevision{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfRevision), onNewRevision()).
 		WatchesRawSource(source.Func(c.watchReservations)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).

@@ -52,6 +52,7 @@ type groupTasks struct {
 
 // taskRecord is the state of one Task.
 type taskRecord struct {
+	uid          types.UID
 	slot         taskSlot
 	state        lifecycle.TaskState
 	robot        string // that it is bound to, or ""
@@ -78,7 +79,7 @@ type taskRecord struct {
 
 func (c *taskRecord) newMember(name string) Member {
 	return Member{
-		Name: name, Task: c.slot.task, Index: c.slot.index, IsIndex: c.isIndex, State: c.state, Robot: c.robot,
+		Name: name, UID: c.uid, Task: c.slot.task, Index: c.slot.index, IsIndex: c.isIndex, State: c.state, Robot: c.robot,
 		Attempt: c.attempt, Evict: c.evict, LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
 		ChangedAt: time.Unix(c.changedAt(), 0), IsRevised: c.revisedAt != 0,
 		side: c.side, undefined: c.undefined, isReplaced: c.isReplaced, isHeld: c.isHeld,
@@ -241,6 +242,7 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		version = 0 // then the latest event wins
 	}
 	c := taskRecord{
+		uid:          t.UID,
 		slot:         taskSlot{index: index, task: t.Spec.Name},
 		state:        lifecycle.TaskState(t.Status.State).OrPending(),
 		robot:        t.Spec.TargetRobot,

@@ -62,7 +62,8 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		w = &Input{Group: w.Group, Job: w.Job, Fleet: w.Fleet, Waves: w.Waves}
 		c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
 	}
-	return w, nil
+	w.Interruptions, err = c.observeInterruptions(ctx, w)
+	return w, err
 }
 
 // refreshRecords reads the Tasks of the group again, whose last events may not have arrived.

@@ -4,11 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // Config holds the limits of the controller.
@@ -92,6 +95,8 @@ type Input struct {
 	Fleet map[string]RobotMatch
 	// Array is what is known of the indexes of the group's array. Nil for other groups.
 	Array *ArrayInput
+	// Interruptions decides which running Tasks may be interrupted for another definition. Nil: all.
+	Interruptions *Interruptions
 	// Waves decides the definition of each Task if the Job has the strategy Rollout. Nil for other jobs.
 	Waves *Waves
 }
@@ -99,6 +104,7 @@ type Input struct {
 // Member is one Task of the group.
 type Member struct {
 	Name string
+	UID  types.UID
 	// Task is its name in the group.
 	Task string
 	// Index is the index of its replica.
@@ -224,6 +230,7 @@ type plan struct {
 	// replicaByRobot holds the replica index of each robot of a system or sysbatch job.
 	replicaByRobot map[string]int
 	rollout        rolloutProgress
+	view           *window.View // of Interruptions; nil: not needed yet
 }
 
 // hasEnded reports whether the group and its Tasks have ended and nothing is left to

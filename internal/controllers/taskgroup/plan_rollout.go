@@ -32,6 +32,7 @@ const minHealthyTime = 10 * time.Second
 type rolloutProgress struct {
 	outdated int   // tasks of an older definition that have not ended
 	changing []int // replicas that are changing
+	waiting  waitingUnits
 }
 
 // isRollingOut reports whether the group's last status shows a rollout in progress.
@@ -58,8 +59,10 @@ func (p *plan) planRollout() {
 		switch {
 		case p.isReplicaChanging(replica):
 			p.rollout.changing = append(p.rollout.changing, replica[0].Index)
-			p.planEvictions(replica)
-		case p.isReachable(replica) && len(outdatedOnRobot(replica)) > 0:
+			if p.isInterruptible(replica) {
+				p.planEvictions(replica)
+			}
+		case p.isReachable(replica) && len(outdatedOnRobot(replica)) > 0 && p.isInterruptible(replica):
 			next = append(next, replica)
 		}
 	}
@@ -251,15 +254,24 @@ func (p *plan) describeRollout() string {
 	if len(p.rollout.changing) > 0 {
 		message += "; updating replicas " + p.rollout.listChanging()
 	}
-	return message
+	return message + p.rollout.describeWaiting()
 }
 
 // String returns the message of the condition without a Rollout.
 func (r rolloutProgress) String() string {
-	if len(r.changing) == 0 {
-		return fmt.Sprintf("%d tasks have an old definition", r.outdated)
+	message := fmt.Sprintf("%d tasks have an old definition", r.outdated)
+	if len(r.changing) > 0 {
+		message += "; updating replicas " + r.listChanging()
 	}
-	return fmt.Sprintf("%d tasks have an old definition; updating replicas %s", r.outdated, r.listChanging())
+	return message + r.describeWaiting()
+}
+
+// describeWaiting returns how many replicas wait, as the end of a message.
+func (r rolloutProgress) describeWaiting() string {
+	if text := r.waiting.String(); text != "" {
+		return "; " + text
+	}
+	return ""
 }
 
 // listChanging returns the replicas that are changing, as text.

@@ -41,6 +41,9 @@ type story struct {
 	rollout      *v1alpha1.Rollout
 	target       func(*v1alpha1.TaskGroupSpec)
 	robotChanges int
+	// windows are the maintenance windows, and holds those of robots, by name.
+	windows []v1alpha1.MaintenanceWindow
+	holds   map[string][]v1alpha1.RobotHold
 }
 
 func newStory(t *testing.T, kind string, count int32, tasks ...string) *story {
@@ -134,6 +137,7 @@ func (s *story) planOnce() (changed bool) {
 		m.fleet.version.robots = s.robotChanges
 		m.fillInput(&w, nil)
 	})
+	w.Interruptions = s.newInterruptions()
 	actions := Plan(s.now, Config{Tick: time.Nanosecond}.WithDefaults(), w)
 	for _, why := range actions.Reasons {
 		s.logLine("plan: %s", why)

@@ -23,8 +23,10 @@ func (p *plan) planWaves() {
 		switch {
 		case p.isUnitChanging(replica):
 			p.rollout.changing = append(p.rollout.changing, replica[0].Index)
-			p.interruptUnit(replica)
-		case p.isReachable(replica) && p.needsInterruption(replica):
+			if p.isInterruptible(replica) {
+				p.interruptUnit(replica)
+			}
+		case p.isReachable(replica) && p.needsInterruption(replica) && p.isInterruptible(replica):
 			next = append(next, replica)
 		}
 	}

@@ -25,6 +25,16 @@ func IsUnfinished(r *v1alpha1.Rollout) bool {
 	return false
 }
 
+// IgnoresWindows reports whether a Rollout interrupts tasks also while the maintenance windows of their robots are
+// closed: its spec says so, or it returns units to the revision of before, which repairs them. False for nil.
+func IgnoresWindows(r *v1alpha1.Rollout) bool {
+	if r == nil {
+		return false
+	}
+	isReverting := r.Status.Phase == v1alpha1.RolloutReverting || r.Status.Phase == v1alpha1.RolloutReverted
+	return r.Spec.IgnoreWindows || isReverting
+}
+
 // DefaultDeadline is spec.deadline of a Rollout that sets none.
 const DefaultDeadline = 10 * time.Minute
 

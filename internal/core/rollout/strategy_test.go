@@ -70,3 +70,25 @@ func TestHealthyTime_LongerOfGroupAndWave(t *testing.T) {
 		}
 	}
 }
+
+func TestIgnoresWindows(t *testing.T) {
+	for _, c := range []struct {
+		phase  string
+		isSet  bool
+		wanted bool
+	}{
+		{v1alpha1.RolloutProgressing, false, false},
+		{v1alpha1.RolloutProgressing, true, true},
+		{v1alpha1.RolloutComplete, false, false},
+		{v1alpha1.RolloutReverting, false, true},
+		{v1alpha1.RolloutReverted, false, true},
+	} {
+		r := &v1alpha1.Rollout{Spec: v1alpha1.RolloutSpec{IgnoreWindows: c.isSet}, Status: v1alpha1.RolloutStatus{Phase: c.phase}}
+		if got := IgnoresWindows(r); got != c.wanted {
+			t.Errorf("%s, ignoreWindows %v: %v", c.phase, c.isSet, got)
+		}
+	}
+	if IgnoresWindows(nil) {
+		t.Error("no Rollout ignores windows")
+	}
+}

@@ -3,6 +3,8 @@ package apiconv
 import (
 	"slices"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
@@ -21,8 +23,9 @@ func NewSystemMatcher(namespace string, j *v1alpha1.Job, g *v1alpha1.TaskGroupTe
 	}
 }
 
-// IsSameRobot reports whether the change of a robot is irrelevant to where tasks can run.
+// IsSameRobot reports whether the change of a robot is irrelevant to where tasks can run, and to which of them may be
+// interrupted.
 func IsSameRobot(before, after *v1alpha1.Robot) bool {
 	return RobotFrom(before).Equal(RobotFrom(after).Offer) && slices.Equal(before.UserNamespaces(), after.UserNamespaces()) &&
-		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && apiequality.Semantic.DeepEqual(before.Status.Holds, after.Status.Holds)
 }
