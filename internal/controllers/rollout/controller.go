@@ -8,8 +8,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -41,6 +43,8 @@ type Controller struct {
 	expect *kit.Expectations
 	memory *kit.ObjectMemory[memory]
 	robots *kit.RobotChanges
+
+	windows kit.Windows
 }
 
 // memory is state of a Rollout that is not stored in objects.
@@ -69,6 +73,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Job{}, c.jobHandler()).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Robot{}, c.robots.Handler(c.enqueueCounting)).
+		Watches(&v1alpha1.MaintenanceWindow{}, c.windowHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }

@@ -3,9 +3,12 @@ package rollout
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // Input is what Plan decides by.
@@ -21,6 +24,8 @@ type Input struct {
 	Target, Current Hashes
 	// Units are sorted by name.
 	Units []Unit
+	// Calendar holds the maintenance windows of the robots. Nil: none has one.
+	Calendar *window.Calendar
 	// ObservedSince is since when this manager observes the Rollout.
 	ObservedSince time.Time
 	// LastStatus is when the status was last written.
@@ -54,9 +59,12 @@ type Unit struct {
 // Task is a Task of a unit.
 type Task struct {
 	Name, Group, Task string
-	Revision          string
-	State             lifecycle.TaskState
-	Reason, Message   string
+	UID               types.UID
+	// Robot is the one that it is bound to. Nil if there is none, or if it is not known.
+	Robot           *window.Robot
+	Revision        string
+	State           lifecycle.TaskState
+	Reason, Message string
 	// IsStopping reports whether it is being evicted.
 	IsStopping bool
 	// EndsItself reports whether it runs to its end. Others are kept running.
@@ -76,6 +84,8 @@ type State int
 const (
 	StateWaiting State = iota
 	StateOutOfContact
+	StateOutsideWindow
+	StateHeld
 	StateUpdating
 	StateUpdated
 	StateFailed

@@ -21,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // fleetCache holds the robots that a Rollout may meet, until one of them changes.
@@ -35,6 +36,8 @@ type fleetCache struct {
 type fleetRobot struct {
 	isOnline, isSchedulable bool
 	labels                  map[string]string
+	// limits are the robot's own namespace, labels and holds.
+	limits *window.Robot
 	// groups are the groups of a Job of type system that match the robot.
 	groups []string
 }
@@ -47,6 +50,9 @@ func (c *Controller) observeUnits(ctx context.Context, w *Input, templates []v1a
 	}
 	tasks, err := c.listTasks(ctx, w.Job)
 	if err != nil {
+		return err
+	}
+	if w.Calendar, err = c.windows.Read(ctx, c); err != nil {
 		return err
 	}
 	u := newUnits(w.Job, fleet)
@@ -94,6 +100,7 @@ func newFleet(j *v1alpha1.Job, templates []v1alpha1.TaskGroupTemplate, robots []
 		fleet[as.Name] = fleetRobot{
 			isOnline: as.Phase == lifecycle.RobotOnline, isSchedulable: !as.Unschedulable && as.Impairment == "", labels: as.Labels,
 			groups: findGroups(&robots[i], &as),
+			limits: &window.Robot{Namespace: robots[i].Namespace, Labels: as.Labels, Holds: robots[i].Status.Holds},
 		}
 	}
 	return fleet
@@ -214,6 +221,7 @@ func (u *units) addUnit(name string, groups ...string) *Unit {
 // no longer wanted are none.
 func (u *units) addTask(object *v1alpha1.Task, t Task) {
 	robot := cmp.Or(object.Spec.TargetRobot, object.CurrentRobot())
+	t.Robot = u.fleet[robot].limits
 	name := robot
 	if !v1alpha1.RunsOnEveryRobot(u.job.Spec.Type) {
 		index, err := strconv.Atoi(object.Labels[v1alpha1.LabelTaskIndex])
@@ -259,7 +267,7 @@ func (u *units) isInContact(unit string) bool {
 func newTask(t *v1alpha1.Task, group string) Task {
 	isBatch := !v1alpha1.IsKeptRunning(t.Spec.Type)
 	return Task{
-		Name: t.Name, Group: group, Task: t.Spec.Name, Revision: revision.TaskRevision(t),
+		Name: t.Name, UID: t.UID, Group: group, Task: t.Spec.Name, Revision: revision.TaskRevision(t),
 		State: lifecycle.TaskState(t.Status.State).OrPending(), Reason: t.Status.Reason, Message: describeState(t),
 		IsStopping: t.Spec.EvictAttempt != 0 && t.Spec.EvictAttempt == t.Status.Attempt,
 		EndsItself: isBatch && !t.Spec.Daemon,

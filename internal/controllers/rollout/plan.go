@@ -11,6 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // DefaultTick is the default of Controller.Tick.
@@ -54,9 +55,10 @@ type plan struct {
 	r *v1alpha1.Rollout       // a copy with the new status
 	s *v1alpha1.RolloutStatus // of r
 
-	positions  []int64 // of Units
-	waves      []int   // of Units; -1: no wave that has started
-	states     []State // of Units
+	positions  []int64      // of Units
+	waves      []int        // of Units; -1: no wave that has started
+	states     []State      // of Units
+	view       *window.View // of Calendar at now
 	waveCounts []waveCounts
 	failures   []v1alpha1.RolloutFailure
 }
@@ -66,6 +68,7 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 	r := *w.Rollout
 	r.Status = *w.Rollout.Status.DeepCopy()
 	p := &plan{Input: w, now: now.Truncate(time.Microsecond), tick: tick, r: &r, s: &r.Status}
+	p.view = w.Calendar.At(p.now)
 	p.s.ObservedGeneration = r.Generation
 	p.decide()
 	p.setConditions()
@@ -86,8 +89,7 @@ func (p *plan) decide() {
 		p.supersede(fmt.Sprintf("Rollout %s is newer", p.Newer))
 	case !rollout.IsUsedBy(p.Job):
 		p.supersede(fmt.Sprintf("Job %s changes its tasks by itself: its spec.update.strategy is not Rollout", p.Job.Name))
-	case p.s.Phase == v1alpha1.RolloutReverted:
-		p.s.Message = p.describeEnd("all units in contact have revision " + fmt.Sprint(p.Job.Status.CurrentRevision))
+	case p.s.Phase == v1alpha1.RolloutReverted: // its message says how it has ended
 	case p.Target == nil || p.Current == nil:
 		p.s.Message = p.describeMissingRevision()
 	default:
@@ -172,20 +174,35 @@ func (p *plan) beginRevert(reason, why string) {
 }
 
 // revert ends a Rollout once no unit in contact has another revision than the current one of the Job. Others
-// follow when they are back.
+// follow when they are back, or released.
 func (p *plan) revert() {
-	left := 0
-	for i := range p.Units {
-		if p.Units[i].InContact && p.Units[i].hasOther(p.Current) {
-			left++
-		}
-	}
+	left, held := p.countUnreverted()
 	if left > 0 {
 		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to revision %d", countOf(left, "unit"), p.Job.Status.CurrentRevision))
 		return
 	}
-	p.end(v1alpha1.RolloutReverted, p.describeEnd(fmt.Sprintf("all units in contact have revision %d", p.Job.Status.CurrentRevision)))
+	message := fmt.Sprintf("all units in contact have revision %d", p.Job.Status.CurrentRevision)
+	if held > 0 {
+		message += fmt.Sprintf(", except %s held at the robots", countOf(held, "unit"))
+	}
+	p.end(v1alpha1.RolloutReverted, p.describeEnd(message))
 	p.addEvent(Event{Reason: v1alpha1.RolloutReverted, Message: p.s.Message, IsWarning: true})
+}
+
+// countUnreverted returns how many units in contact have another revision than the current one of the Job, and how
+// many of others are held.
+func (p *plan) countUnreverted() (left, held int) {
+	for i := range p.Units {
+		u := &p.Units[i]
+		switch {
+		case !u.InContact || !u.hasOther(p.Current):
+		case p.findObstacle(u, p.Current).Obstacle == window.Held:
+			held++
+		default:
+			left++
+		}
+	}
+	return left, held
 }
 
 // end sets a phase in which the Rollout changes nothing anymore.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,11 @@ func (p *plan) describeProgress() string {
 	if i < 0 {
 		return "no wave has started"
 	}
-	text := fmt.Sprintf("wave %s (%d of %d): %s", p.s.Waves[i].Name, i+1, len(p.r.Spec.Waves), p.describeCounts(&p.waveCounts[i].RolloutCounts))
+	c := &p.waveCounts[i]
+	text := fmt.Sprintf("wave %s (%d of %d): %s", p.s.Waves[i].Name, i+1, len(p.r.Spec.Waves), p.describeCounts(&c.RolloutCounts))
+	if !c.opensAt.IsZero() {
+		text += "; the next window opens at " + c.opensAt.UTC().Format(time.RFC3339)
+	}
 	if p.isHeld() {
 		text += "; the Job starts no tasks: its desiredState is " + cmp.Or(p.Job.Spec.DesiredState, v1alpha1.DesiredRunning) + ", its state " + cmp.Or(p.Job.Status.State, "unknown")
 	}
@@ -61,12 +66,25 @@ func (p *plan) describeCounts(c *v1alpha1.RolloutCounts) string {
 	for _, n := range []struct {
 		count int32
 		what  string
-	}{{c.Failed, "failed"}, {c.Updating, "updating"}, {c.OutOfContact, "out of contact"}, {c.Waiting, "waiting"}} {
+	}{{c.Failed, "failed"}, {c.Updating, "updating"}, {c.OutOfContact, "out of contact"}, {c.OutsideWindow, "outside their maintenance windows"}, {c.Held, "held at the robots"}, {c.Waiting, "waiting"}} {
 		if n.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// describeStragglers returns for which units a wave waits that does not wait for them without limit.
+func describeStragglers(c *v1alpha1.RolloutCounts) string {
+	switch {
+	case c.Held > 0 && c.OutOfContact > 0:
+		return "robots out of contact, and for holds"
+	case c.Held > 0:
+		return "people at the robots to release their holds"
+	case c.OutsideWindow > 0:
+		return "maintenance windows that never open"
+	}
+	return "robots out of contact"
 }
 
 func countOf(n int, what string) string {

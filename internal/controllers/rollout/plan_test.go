@@ -11,6 +11,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 func TestPlan_PendingNamesReasonAndWayOut(t *testing.T) {
@@ -264,18 +265,25 @@ func TestPlan_CountsEachUnitOnce(t *testing.T) {
 	for i := range s.w.Units {
 		s.broken[s.w.Units[i].Name] = i%2 == 0
 		s.w.Units[i].InContact = i%7 != 0
+		if i%11 == 0 {
+			s.w.Units[i].Tasks[0].Robot = &window.Robot{Holds: []v1alpha1.RobotHold{{ID: "1"}}}
+		}
+		if i%13 == 0 {
+			s.w.Units[i].Tasks[0].Robot = &window.Robot{Namespace: "ns"}
+		}
 	}
+	s.w.Calendar = window.NewCalendar([]v1alpha1.MaintenanceWindow{newWindow("13")})
 	s.settle()
 	s.passTime(30 * time.Second)
 	is := s.w.Rollout.Status
 	for _, c := range append([]v1alpha1.RolloutCounts{is.Counts}, is.Waves[0].RolloutCounts) {
-		if c.Waiting+c.OutOfContact+c.Updating+c.Updated+c.Failed != c.Total || c.Total == 0 {
+		if c.OutsideWindow == 0 || c.Held == 0 || c.Waiting+c.OutOfContact+c.OutsideWindow+c.Held+c.Updating+c.Updated+c.Failed != c.Total || c.Total == 0 {
 			t.Errorf("%+v", c)
 		}
 	}
-	s.passTime(time.Hour)
+	s.passTime(2 * time.Hour)
 	is = s.w.Rollout.Status
-	if is.Phase != v1alpha1.RolloutComplete || is.Counts.Total != 300 || is.Counts.Failed < 120 || len(is.FailedUnits) != maxFailedUnits {
+	if is.Phase != v1alpha1.RolloutComplete || is.Counts.OutsideWindow != 0 || is.Counts.Held == 0 || is.Counts.Total != 300 || is.Counts.Failed < 110 || len(is.FailedUnits) != maxFailedUnits {
 		t.Errorf("%s, %+v, %d failed units", is.Phase, is.Counts, len(is.FailedUnits))
 	}
 	for i := 1; i < len(is.FailedUnits); i++ {

@@ -22,8 +22,12 @@ type waveCounts struct {
 	// idle counts those of them that have not begun to change. If none of the wave changes, they cannot, and
 	// the wave waits for them only for the time of a deadline.
 	idle int
-	// stragglers counts those out of contact, and those that come and go. The wave waits for them for
-	// maxWaiting.
+	// opening counts units whose maintenance windows open at some time. The wave waits for them without limit.
+	opening int
+	// opensAt is when the first of these windows opens.
+	opensAt time.Time
+	// stragglers counts those out of contact, those that come and go, and those that are held or whose windows never
+	// open. The wave waits for them for maxWaiting.
 	stragglers int
 	// lastFailed is when the last of the failed units got its revision.
 	lastFailed time.Time
@@ -60,8 +64,10 @@ func (p *plan) countInWave(i int) {
 		}
 	case p.positions[i] >= p.s.Waves[p.waves[i]].AdmittedBound:
 		c.unadmitted++
-	case state == StateOutOfContact || p.comesAndGoes(u):
+	case state == StateOutOfContact || state == StateHeld || p.comesAndGoes(u):
 		c.stragglers++
+	case state == StateOutsideWindow:
+		c.addClosed(p.findObstacle(u, p.Target))
 	case state == StateWaiting:
 		c.idle++
 	default:
@@ -96,6 +102,10 @@ func (c *waveCounts) add(s State) {
 		c.Waiting++
 	case StateOutOfContact:
 		c.OutOfContact++
+	case StateOutsideWindow:
+		c.OutsideWindow++
+	case StateHeld:
+		c.Held++
 	case StateUpdating:
 		c.Updating++
 	case StateUpdated:
@@ -117,6 +127,11 @@ func (p *plan) findState(u *Unit, wave int) State {
 		return StateUpdated
 	case !u.InContact && !u.hasStarted(p.Target):
 		return StateOutOfContact
+	}
+	if state, isBlocked := obstacleStates[p.findObstacle(u, p.Target).Obstacle]; isBlocked {
+		return state
+	}
+	switch {
 	case !u.isChanging(p.Target):
 		return StateWaiting
 	case p.hasExceededDeadline(u, wave):

@@ -63,6 +63,9 @@ func (p *plan) runWave(i int) bool {
 		return false
 	case p.retryWave(i):
 		return false
+	case c.opening > 0:
+		w.WaitingSince = nil
+		return false
 	case c.stragglers+c.idle > 0:
 		if w.WaitingSince == nil {
 			w.WaitingSince = p.microNow()
@@ -70,7 +73,7 @@ func (p *plan) runWave(i int) bool {
 		if at := w.WaitingSince.Add(p.waitingTime(c)); p.now.Before(at) {
 			p.requeueAt(at)
 			if c.idle == 0 {
-				p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for robots out of contact"
+				p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for " + describeStragglers(&c.RolloutCounts)
 			}
 			return false
 		}

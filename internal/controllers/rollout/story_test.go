@@ -143,7 +143,7 @@ func (s *story) followDecisions() bool {
 		if want == "new" && s.isRetried(u) {
 			u.Tasks[0].Revision = "old"
 		}
-		if u.Tasks[0].Revision != want {
+		if u.Tasks[0].Revision != want && s.mayInterrupt(u) {
 			s.revise(u, want)
 			changed = true
 		}

@@ -82,6 +82,18 @@ func (c *Controller) enqueueCounting(ctx context.Context, namespace string, q qu
 	})
 }
 
+// windowHandler enqueues the Rollouts of all namespaces that count units: robots are shared between namespaces.
+func (c *Controller) windowHandler() handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+		c.forEach(ctx, "", nil, func(r *v1alpha1.Rollout) {
+			if countsUnits(r) {
+				out = append(out, requestFor(r))
+			}
+		})
+		return out
+	})
+}
+
 // countsUnits reports whether the status of a Rollout has counts that can change.
 func countsUnits(r *v1alpha1.Rollout) bool {
 	if r.Status.Revision == 0 {
@@ -96,7 +108,7 @@ func countsUnits(r *v1alpha1.Rollout) bool {
 	return true
 }
 
-// forEach calls f for the Rollouts of a namespace, which f must not change.
+// forEach calls f for the Rollouts of a namespace, or of all if it is empty. f must not change them.
 func (c *Controller) forEach(ctx context.Context, namespace string, fields client.MatchingFields, f func(*v1alpha1.Rollout)) {
 	opts := []client.ListOption{client.InNamespace(namespace), client.UnsafeDisableDeepCopy}
 	if fields != nil {

@@ -1,0 +1,51 @@
+package rollout
+
+import (
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/window"
+)
+
+// obstacleStates are the states of units that cannot be changed now.
+var obstacleStates = map[window.Obstacle]State{window.OutsideWindow: StateOutsideWindow, window.Held: StateHeld}
+
+// findObstacle returns why a unit cannot be changed now to a revision: one of its running Tasks that have another one
+// must not be interrupted. A closed window is named before a hold. The controller of task groups decides in the same
+// way.
+func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
+	scope := window.WindowsAndHolds
+	if rollout.IgnoresWindows(p.r) {
+		scope = window.HoldsOnly
+	}
+	var found window.Interruption
+	for i := range u.Tasks {
+		t := &u.Tasks[i]
+		isOnRobot := t.State == lifecycle.TaskRunning || t.State == lifecycle.TaskDispatching
+		if t.Robot == nil || !isOnRobot || t.IsStopping || wanted.has(t) {
+			continue
+		}
+		switch is := p.view.Interruption(t.Robot, string(t.UID), scope); is.Obstacle {
+		case window.OutsideWindow:
+			if is.Opens() {
+				p.requeueAt(is.State.OpensAt)
+			}
+			return is
+		case window.Held:
+			found = is
+		case window.NoObstacle:
+		}
+	}
+	return found
+}
+
+// addClosed counts a unit outside the maintenance windows of its robots.
+func (c *waveCounts) addClosed(is window.Interruption) {
+	if !is.Opens() {
+		c.stragglers++
+		return
+	}
+	c.opening++
+	if at := is.State.OpensAt; c.opensAt.IsZero() || at.Before(c.opensAt) {
+		c.opensAt = at
+	}
+}

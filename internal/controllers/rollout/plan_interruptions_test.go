@@ -1,0 +1,188 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/window"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
+)
+
+// newWindow returns a window of the robots of a site, or of all, that opens for an hour on each day at an hour.
+func newWindow(hour string, site ...string) v1alpha1.MaintenanceWindow {
+	w := v1alpha1.MaintenanceWindow{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "at-" + hour}}
+	w.Spec.Schedule, w.Spec.Duration = "0 "+hour+" * * *", "1h"
+	for _, site := range site {
+		w.Spec.RobotSelector = map[string]string{"site": site}
+	}
+	return w
+}
+
+// mayInterrupt reports whether the controller of task groups changes a unit now.
+func (s *story) mayInterrupt(u *Unit) bool {
+	t, scope := &u.Tasks[0], window.WindowsAndHolds
+	if rollout.IgnoresWindows(s.w.Rollout) {
+		scope = window.HoldsOnly
+	}
+	return t.Robot == nil || t.State != lifecycle.TaskRunning || s.w.Calendar.At(s.now).Interruption(t.Robot, string(t.UID), scope).IsAllowed()
+}
+
+// limit sets the windows, which apply to all robots.
+func (s *story) limit(windows ...v1alpha1.MaintenanceWindow) {
+	s.w.Calendar = window.NewCalendar(windows)
+	for i := range s.w.Units {
+		if t := &s.w.Units[i].Tasks[0]; t.Robot == nil {
+			t.Robot = &window.Robot{Namespace: "ns", Labels: s.w.Units[i].Labels}
+		}
+	}
+}
+
+// hold lets people hold robots.
+func (s *story) hold(robots ...string) {
+	for _, name := range robots {
+		s.unit(name).Tasks[0].Robot = &window.Robot{Namespace: "ns", Holds: []v1alpha1.RobotHold{{ID: "1", By: "alice"}}}
+	}
+}
+
+func TestPlan_UnitsThatMayNotBeInterrupted(t *testing.T) {
+	never, later := newWindow("24"), newWindow("14")
+	old := func(s *story, u *Unit, windows ...v1alpha1.MaintenanceWindow) {
+		u.Tasks[0].Revision, u.Tasks[0].UID = "old", "uid"
+		s.w.Calendar = window.NewCalendar(windows)
+		u.Tasks[0].Robot = &window.Robot{Namespace: "ns"}
+	}
+	all, one := v1alpha1.RobotHold{ID: "1"}, v1alpha1.RobotHold{ID: "1", TaskUID: "uid"}
+	for _, c := range []struct {
+		name   string
+		change func(*story, *Unit)
+		want   State
+	}{
+		{"a closed window", func(s *story, u *Unit) { old(s, u, later) }, StateOutsideWindow},
+		{"one that never opens", func(s *story, u *Unit) { old(s, u, never) }, StateOutsideWindow},
+		{"a hold", func(s *story, u *Unit) { old(s, u); u.Tasks[0].Robot.Holds = []v1alpha1.RobotHold{all} }, StateHeld},
+		{"a hold of the task", func(s *story, u *Unit) { old(s, u); u.Tasks[0].Robot.Holds = []v1alpha1.RobotHold{one} }, StateHeld},
+		{"a hold of another task", func(s *story, u *Unit) {
+			old(s, u)
+			u.Tasks[0].UID, u.Tasks[0].Robot.Holds = "other", []v1alpha1.RobotHold{one}
+		}, StateWaiting},
+		{"both", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].Robot.Holds = []v1alpha1.RobotHold{all} }, StateOutsideWindow},
+		{"out of contact", func(s *story, u *Unit) { old(s, u, later); u.InContact = false }, StateOutOfContact},
+		{"it ignores windows", func(s *story, u *Unit) { old(s, u, later); s.w.Rollout.Spec.IgnoreWindows = true }, StateWaiting},
+		{"but not holds", func(s *story, u *Unit) {
+			old(s, u, later)
+			s.w.Rollout.Spec.IgnoreWindows, u.Tasks[0].Robot.Holds = true, []v1alpha1.RobotHold{all}
+		}, StateHeld},
+		{"a task that waits", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].State = lifecycle.TaskPending }, StateWaiting},
+		{"a task that is being stopped", func(s *story, u *Unit) {
+			old(s, u, later)
+			u.Tasks[0].IsStopping, u.ChangingSince = true, s.now.Add(-time.Minute)
+		}, StateUpdating},
+		{"a task has changed, the other may not", func(s *story, u *Unit) {
+			s.w.Target["g"]["b"] = "new"
+			other := u.Tasks[0]
+			old(s, u, later)
+			other.Task, other.RevisedAt = "b", s.now.Add(-time.Hour)
+			u.Tasks = append(u.Tasks, other)
+		}, StateOutsideWindow},
+		{"with the new revision", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].Revision = "new" }, StateUpdated},
+	} {
+		if got, _ := planUnit(t, c.change); got != c.want {
+			t.Errorf("%s: state %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestPlan_WaitsWithoutLimitOnlyForWindowsThatOpen(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		limit    func(*story)
+		waits    bool   // after a day
+		waitsFor string // in the message
+	}{
+		{"a window that opens", func(s *story) { s.limit(newWindow("0", "no site"), weekly()) }, true, "2 outside their maintenance windows; the next window opens at 2026-05-03T00:00:00Z"},
+		{"a window that never opens", func(s *story) { s.limit(newWindow("24")) }, false, "for maintenance windows that never open"},
+		{"holds", func(s *story) { s.hold("r00", "r01") }, false, "for people at the robots to release their holds"},
+		{"a hold and a window that opens", func(s *story) { s.hold("r00"); s.limit(weekly()) }, true, "2 outside their maintenance windows"},
+	} {
+		s := newStory(t, 2, percent("all", 100))
+		c.limit(s)
+		s.settle()
+		if is := s.w.Rollout.Status; !strings.Contains(is.Message, c.waitsFor) {
+			t.Errorf("%s: %s", c.name, is.Message)
+		}
+		s.passTime(24 * time.Hour)
+		if is := s.w.Rollout.Status; (is.Phase == v1alpha1.RolloutProgressing) != c.waits || (is.Phase == v1alpha1.RolloutComplete) == c.waits {
+			t.Errorf("%s: %s: %s", c.name, is.Phase, is.Message)
+		}
+		if n := s.revisions()["new"]; n != 0 {
+			t.Errorf("%s: %d units were changed", c.name, n)
+		}
+	}
+}
+
+// weekly returns a window that opens on Sundays: noon is on a Friday.
+func weekly() v1alpha1.MaintenanceWindow {
+	w := newWindow("0")
+	w.Spec.Schedule = "0 0 * * 0"
+	return w
+}
+
+func TestPlan_InterruptionStories(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		tell func(*testing.T) *story
+	}{
+		{"windows-open-one-after-the-other", func(t *testing.T) *story {
+			s := newStory(t, 4, percent("all", 100))
+			s.unit("r00").Labels, s.unit("r01").Labels = map[string]string{"site": "lab"}, map[string]string{"site": "hall"}
+			s.limit(newWindow("13", "lab"), newWindow("15", "hall"))
+			s.settle()
+			s.passTime(4 * time.Hour)
+			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
+		{"windows-are-ignored", func(t *testing.T) *story {
+			s := newStory(t, 2, percent("all", 100))
+			s.limit(newWindow("13"))
+			s.w.Rollout.Spec.IgnoreWindows = true
+			s.settle()
+			s.passTime(time.Minute)
+			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
+		{"holds-are-left-to-follow", func(t *testing.T) *story {
+			s := newStory(t, 4, percent("half", 50), percent("all", 100))
+			s.w.Rollout.Spec.MaxWaiting = v1alpha1.NewDuration(2 * time.Minute)
+			s.hold("r00", "r01")
+			s.settle()
+			s.passTime(6 * time.Minute)
+			s.phase(v1alpha1.RolloutComplete)
+			s.change("r00 is released", func() { s.unit("r00").Tasks[0].Robot = nil })
+			s.passTime(time.Minute)
+			return s
+		}},
+		{"a-revert-ignores-windows-and-not-holds", func(t *testing.T) *story {
+			s := newStory(t, 3, percent("all", 100))
+			s.settle()
+			s.passTime(5 * time.Second)
+			s.change("windows close, r01 is held", func() { s.hold("r01"); s.limit(newWindow("20")) })
+			s.change("desiredState is reverted", func() { s.w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredReverted })
+			s.passTime(time.Minute)
+			s.phase(v1alpha1.RolloutReverted)
+			return s
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := c.tell(t)
+			n := s.revisions()
+			s.logLine("old %d, new %d; Complete %v, Failed %v", n["old"], n["new"], s.isTrue(v1alpha1.ConditionComplete), s.isTrue(v1alpha1.ConditionFailed))
+			golden.Equal(t, c.name, s.output.String())
+		})
+	}
+}
