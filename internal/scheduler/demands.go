@@ -241,6 +241,7 @@ func (c *clusterState) holdersIn(namespace string) map[string][]placement.Holder
 		out[e.robot] = append(out[e.robot], placement.Holder{
 			Name: k.Name, Priority: c.owners.priorityOf(key{Namespace: namespace, Name: e.job}),
 			Since: e.createdAt, Room: c.tasks.roomOf(e), Leaving: e.leaving || e.victimOf != "",
+			Protected: c.isProtected(e),
 		})
 	}
 	return out

@@ -24,11 +24,11 @@ func (p *preemptions) cancelPreemption(e *taskEntry) {
 	delete(p.victims, e.key)
 }
 
-// cancelUnneeded lets victims stay whose demand no longer waits, unless their stop was requested
-// already: their robots may have stopped them.
-func (p *preemptions) cancelUnneeded(isWaiting func(namespace, demand string) bool) {
+// cancelUnneeded lets victims stay whose demand no longer waits, or which may not be interrupted any more, unless
+// their stop was requested already: their robots may have stopped them.
+func (p *preemptions) cancelUnneeded(isWaiting func(namespace, demand string) bool, isProtected func(*taskEntry) bool) {
 	for k, e := range p.victims {
-		if !e.leaving && !isWaiting(k.Namespace, e.victimOf) {
+		if !e.leaving && (!isWaiting(k.Namespace, e.victimOf) || isProtected(e)) {
 			p.cancelPreemption(e)
 		}
 	}

@@ -5,10 +5,13 @@ import (
 	"strings"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // robotState is a robot with the reservations of tasks of all namespaces. A robot with
@@ -22,6 +25,7 @@ type robotState struct {
 	objects  []*v1alpha1.Robot // of this id in all namespaces; the oldest counts
 	users    []string          // namespaces whose tasks may use it
 	stopped  []v1alpha1.StoppedTask
+	holds    []v1alpha1.RobotHold
 	// onlineSince is when the robot last came online.
 	onlineSince time.Time
 }
@@ -154,6 +158,7 @@ func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
 		r.stopped = stopped
 		x.dirty.set()
 	}
+	x.refreshHolds(r)
 	wasOnline, oldUsers := r.isOnline(), r.users
 	if slices.Equal(oldUsers, users) && r.offer.Equal(offer) {
 		return false
@@ -177,6 +182,26 @@ func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
 		x.countOnline(namespace, wasOnline && slices.Contains(oldUsers, namespace), isOnline)
 	}
 	return lostUsers || !isOnline || offer.Unschedulable || offer.Impairment != ""
+}
+
+// refreshHolds updates the holds of a robot from its oldest object.
+func (x *robotIndex) refreshHolds(r *robotState) {
+	var holds []v1alpha1.RobotHold
+	if r.hasObject() {
+		holds = r.objects[0].Status.Holds
+	}
+	if !apiequality.Semantic.DeepEqual(r.holds, holds) {
+		r.holds = holds
+		x.dirty.set()
+	}
+}
+
+// limits returns what decides whether tasks on the robot may be interrupted.
+func (r *robotState) limits() window.Robot {
+	if !r.hasObject() {
+		return window.Robot{}
+	}
+	return window.Robot{Namespace: r.objects[0].Namespace, Labels: r.offer.Labels, Holds: r.holds}
 }
 
 // addUser lets a namespace use a robot.

@@ -65,6 +65,8 @@ func (s *Scheduler) SetupWithManager(mgr ctrl.Manager) error {
 		&v1alpha1.TaskGroup{}: s.GroupHandler(),
 		&v1alpha1.Robot{}:     s.RobotHandler(),
 		&v1alpha1.Job{}:       s.JobHandler(),
+
+		&v1alpha1.MaintenanceWindow{}: s.WindowHandler(),
 	} {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), obj)
 		if err != nil {
@@ -168,7 +170,8 @@ func (s *Scheduler) decide(now time.Time) notifications {
 // placeDemandsLocked decides on all demands, namespace by namespace, and reports whether that
 // freed room.
 func (s *Scheduler) placeDemandsLocked(now time.Time, n *notifications) (freedRoom bool) {
-	s.state.preemptions.cancelUnneeded(s.state.isWaiting)
+	s.state.windows.begin(now)
+	s.state.preemptions.cancelUnneeded(s.state.isWaiting, s.state.isProtected)
 	vacated := s.state.preemptions.vacatedRobots()
 	demands := newDemandBuilder(s.state).buildDemands()
 	for _, namespace := range s.state.rotateNamespaces(demands) {
@@ -379,6 +382,11 @@ func (s *Scheduler) JobHandler() cache.ResourceEventHandler {
 // GroupHandler returns the handler of watch events of TaskGroups.
 func (s *Scheduler) GroupHandler() cache.ResourceEventHandler {
 	return newEventHandler(s, (*clusterState).updateGroup, (*clusterState).removeGroup)
+}
+
+// WindowHandler returns the handler of watch events of MaintenanceWindows.
+func (s *Scheduler) WindowHandler() cache.ResourceEventHandler {
+	return newEventHandler(s, (*clusterState).updateWindow, (*clusterState).removeWindow)
 }
 
 // newEventHandler returns a handler that updates and removes objects of one kind.

@@ -41,6 +41,7 @@ type clusterState struct {
 	lostRuns    *lostRuns
 	initTasks   *initTasks
 	preemptions *preemptions
+	windows     windowIndex
 	// incomplete is until when new replicas wait for more of their Tasks to be observed.
 	incomplete map[taskstate.Replica]time.Time
 
@@ -330,6 +331,9 @@ func (c *clusterState) expireReservations(before time.Time) (expired []key) {
 // advanceTime applies what changes by time alone.
 func (c *clusterState) advanceTime(now time.Time) {
 	c.lostRuns.expireRuns(now)
+	if c.windows.hasOpened(now) {
+		c.dirty.set()
+	}
 	maps.DeleteFunc(c.incomplete, func(_ taskstate.Replica, until time.Time) bool {
 		isOver := !now.Before(until)
 		if isOver {
@@ -362,5 +366,6 @@ func (c *clusterState) nextChange() time.Time {
 	for _, until := range c.incomplete {
 		consider(until)
 	}
+	consider(c.windows.opensAt)
 	return next
 }

@@ -73,7 +73,7 @@ func (c *cycle) planEviction(d *Demand, b *cycleRobot) *eviction {
 		switch {
 		case h.Leaving:
 			free = free.Plus(h.Room)
-		case h.Priority < d.Priority:
+		case h.Priority < d.Priority && !h.Protected:
 			weaker = append(weaker, h)
 		}
 	}

@@ -20,6 +20,7 @@ func world(t *rapid.T) Snapshot {
 		for n := range r.Held.Tasks {
 			h := Holder{Name: fmt.Sprintf("%s-%d", r.Name, n), Priority: rapid.Int32Range(0, 60).Draw(t, "priority"), Room: Room{Tasks: 1}}
 			h.Leaving = rapid.IntRange(0, 4).Draw(t, "leaving") == 0
+			h.Protected = rapid.IntRange(0, 4).Draw(t, "protected") == 0
 			s.Holders[r.Name] = append(s.Holders[r.Name], h)
 		}
 		s.Robots = append(s.Robots, r)
@@ -192,7 +193,7 @@ func mayPreempt(t *rapid.T, s Snapshot, got Decisions) {
 		}
 		for _, victim := range p.Victims {
 			h := s.Holders[p.Robot][slices.IndexFunc(s.Holders[p.Robot], func(h Holder) bool { return h.Name == victim })]
-			if gone[victim] || h.Leaving || h.Priority >= d.Priority {
+			if gone[victim] || h.Leaving || h.Protected || h.Priority >= d.Priority {
 				t.Fatalf("%s of priority %d must leave for %s", victim, h.Priority, p.Demand)
 			}
 			gone[victim] = true

@@ -318,6 +318,7 @@ func TestDecide_Preempts(t *testing.T) {
 	young := func(h *Holder) { h.Since = noon.Add(time.Hour) }
 	big := func(h *Holder) { h.Room.CPU = 1000 }
 	leaving := func(h *Holder) { h.Leaving = true }
+	protected := func(h *Holder) { h.Protected = true }
 	full := func(name string) Robot {
 		return robot(name, holds(4), func(r *Robot) { r.Capacity.CPU, r.Held.CPU = 1000, 1000 })
 	}
@@ -335,6 +336,9 @@ func TestDecide_Preempts(t *testing.T) {
 		{"who may not preempt waits", map[string][]Holder{"a": {holder("x", 10)}}, one("t"), ""},
 		{"equal priority stays", map[string][]Holder{"a": {holder("x", 80)}}, urgent(), ""},
 		{"lower priority leaves", map[string][]Holder{"a": {holder("x", 79)}}, urgent(), "a [x]"},
+		{"a task that may not be interrupted stays", map[string][]Holder{"a": {holder("x", 10, protected)}}, urgent(), ""},
+		{"another one leaves instead", map[string][]Holder{"a": {holder("x", 10, protected), holder("y", 20)}}, urgent(), "a [y]"},
+		{"one that is leaving already counts", map[string][]Holder{"a": {holder("x", 10, protected, leaving)}}, urgent(), ""},
 		{"the lowest priority leaves", map[string][]Holder{"a": {holder("x", 20), holder("y", 10)}, "b": {holder("z", 15)}}, urgent(), "a [y]"},
 		{"of equal ones the youngest leaves", map[string][]Holder{"a": {holder("x", 10), holder("y", 10, young)}}, urgent(), "a [y]"},
 		{"one that is enough leaves rather than two that are less", map[string][]Holder{"a": {holder("x", 10), holder("y", 10), holder("z", 50, big)}}, urgent(needs(500, 0)), "a [z]"},

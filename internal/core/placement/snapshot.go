@@ -164,6 +164,8 @@ type Holder struct {
 	// Leaving is set if the task is already being stopped: no other task needs to be evicted for
 	// the same room.
 	Leaving bool
+	// Protected is set if the task may not be interrupted now.
+	Protected bool
 }
 
 // Name returns the name of the first task, which is unique in a snapshot.
