@@ -30,6 +30,7 @@ type startRolloutOptions struct {
 	maxWaiting     string
 	rate           int32
 	noFollow       bool
+	ignoreWindows  bool
 	wait           bool
 	waitTimeout    time.Duration
 	dryRun         string
@@ -95,9 +96,10 @@ func (o *startRolloutOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.onAbort, "on-abort", robotv1.OnAbortPause, "what follows an abort: pause leaves all units as they are, revert returns them to the revision of before")
 	f.StringVar(&o.deadline, "deadline", "", "how long a unit may take until it is healthy, also if its robot loses contact; defaults to 10m")
 	f.Int32Var(&o.retry, "retry", 0, fmt.Sprintf("how often a failed unit is tried again, at most %d", maxRetry))
-	f.StringVar(&o.maxWaiting, "max-waiting", "", "how long a wave waits for units whose robots are out of contact; defaults to 10m")
+	f.StringVar(&o.maxWaiting, "max-waiting", "", "how long a wave waits for units whose robots are out of contact, or that are held there; defaults to 10m")
 	f.Int32Var(&o.rate, "rate", 0, "units that may be changed in a minute; 0 means no limit")
 	f.BoolVar(&o.noFollow, "no-follow", false, "do not change units of finished waves later, such as robots that come back or join")
+	f.BoolVar(&o.ignoreWindows, "ignore-windows", false, "interrupt tasks also outside the maintenance windows of their robots; needs the verb ignorewindows")
 	f.BoolVar(&o.wait, "wait", false, "wait until the rollout has ended, and exit as rollout status --watch")
 	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait, such as 1h; requires --wait; 0 means no limit")
 	f.StringVarP(&o.output, "output", "o", "", "output format of the Rollout: json, yaml or name")
@@ -155,6 +157,8 @@ func (o *startRolloutOptions) makeSpec() error {
 		Target:  robotv1.RolloutTarget{Kind: jobKind.kind, Name: o.job, Revision: o.revision},
 		OnAbort: o.onAbort,
 		Retry:   o.retry,
+
+		IgnoreWindows: o.ignoreWindows,
 	}
 	var waveErr, shareErr, abortErr, deadlineErr, waitingErr error
 	s.Waves, o.addedWave, waveErr = parseWaves(o.waves)

@@ -30,10 +30,10 @@ func rolloutOf(name, job, phase string, changes ...func(*robotv1.Rollout)) *robo
 		},
 	}
 	r.Status = robotv1.RolloutStatus{Phase: phase, Revision: 5, FromRevision: 2, StartedAt: at(-time.Minute), CurrentWave: waveNames[1],
-		Counts: robotv1.RolloutCounts{Total: 30, Waiting: 20, OutOfContact: 1, Updating: 2, Updated: 5, Failed: 2},
+		Counts: robotv1.RolloutCounts{Total: 30, Waiting: 17, OutOfContact: 1, OutsideWindow: 2, Held: 1, Updating: 2, Updated: 5, Failed: 2},
 		Waves: []robotv1.RolloutWaveStatus{
 			{Name: waveNames[0], FinishedAt: at(-30 * time.Second), RolloutCounts: robotv1.RolloutCounts{Total: 3, Updated: 3}},
-			{Name: waveNames[1], Retries: 1, RolloutCounts: robotv1.RolloutCounts{Total: 7, OutOfContact: 1, Updating: 2, Updated: 2, Failed: 2}},
+			{Name: waveNames[1], Retries: 1, RolloutCounts: robotv1.RolloutCounts{Total: 10, OutOfContact: 1, OutsideWindow: 2, Held: 1, Updating: 2, Updated: 2, Failed: 2}},
 		}}
 	for _, change := range changes {
 		change(r)
@@ -97,7 +97,7 @@ func TestRollout_PrintsResult(t *testing.T) {
 		{"start", "rollout-start", []string{"rollout", "start", "demo"}},
 		{"start adds the last wave", "rollout-start-waves", []string{"rollout", "start", "demo", "--wave", "1,name=canary,healthy-for=10m", "--wave", "10%,pause=1h,abort-at=20%:5",
 			"--wave", "label=site:hall,label=example.com/arm:left,approval", "--max-unavailable", "5%", "--abort-at", "10%", "--on-abort", "revert", "--deadline", "5m", "--retry", "2",
-			"--max-waiting", "1m30s", "--rate", "60", "--no-follow", "--revision", "2", "--name", "r5", "--dry-run", "-o", "yaml"}},
+			"--max-waiting", "1m30s", "--rate", "60", "--no-follow", "--ignore-windows", "--revision", "2", "--name", "r5", "--dry-run", "-o", "yaml"}},
 		{"start asks the server for a dry run", "rollout-start-server", []string{"rollout", "start", "demo", "--dry-run=server", "-o", "name"}},
 		{"start of an unknown revision", "rollout-start-unknown", []string{"rollout", "start", "demo", "--revision", "3"}},
 		{"start of a job that changes at once", "rollout-start-immediate", []string{"rollout", "start", "quick"}},
@@ -265,5 +265,29 @@ func TestGetAll_WorksOnAClusterWithoutRollouts(t *testing.T) {
 	}
 	if status := b.run("get"); status != 0 || !strings.Contains(b.out.String(), "demo") {
 		t.Errorf("exit %d: %s%s", status, b.out.String(), b.err.String())
+	}
+}
+
+func TestRolloutView_NamesWhatAWaveWaitsFor(t *testing.T) {
+	for _, c := range []struct {
+		counts  robotv1.RolloutCounts
+		isShort bool // that it waits only for a time
+		want    string
+	}{
+		{robotv1.RolloutCounts{OutsideWindow: 2}, false, "waits for windows"},
+		{robotv1.RolloutCounts{OutsideWindow: 2, Updating: 1}, false, "running"},
+		{robotv1.RolloutCounts{OutOfContact: 1, Held: 1}, true, "waits for contact for 10s"},
+		{robotv1.RolloutCounts{OutsideWindow: 1, Held: 1}, true, "waits for holds for 10s"},
+		{robotv1.RolloutCounts{OutsideWindow: 1}, true, "waits for windows for 10s"},
+		{robotv1.RolloutCounts{}, true, "waits for contact for 10s"},
+	} {
+		r := rolloutOf("r", "j", robotv1.RolloutProgressing)
+		r.Status.Waves[1].RolloutCounts, r.Status.Waves[1].Retries = c.counts, 0
+		if c.isShort {
+			r.Status.Waves[1].WaitingSince = at(-10 * time.Second)
+		}
+		if got := (rolloutView{r, noon}).waveState(1); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.counts, got, c.want)
+		}
 	}
 }

@@ -49,10 +49,10 @@ func (v rolloutView) phaseText() string {
 
 // waveTable returns the waves with their units.
 func (v rolloutView) waveTable() *table {
-	t := &table{header: []string{"WAVE", "UNITS", "STATE", "TOTAL", "UPDATED", "UPDATING", "WAITING", "NO CONTACT", "FAILED"}}
+	t := &table{header: []string{"WAVE", "UNITS", "STATE", "TOTAL", "UPDATED", "UPDATING", "WAITING", "NO CONTACT", "WINDOW", "HELD", "FAILED"}}
 	for i := range v.Spec.Waves {
 		w := &v.Spec.Waves[i]
-		counts := make([]string, 6)
+		counts := make([]string, 8)
 		for j := range counts {
 			counts[j] = "-"
 		}
@@ -66,7 +66,7 @@ func (v rolloutView) waveTable() *table {
 }
 
 func countCells(c *robotv1.RolloutCounts) []string {
-	return []string{formatCount(c.Total), formatCount(c.Updated), formatCount(c.Updating), formatCount(c.Waiting), formatCount(c.OutOfContact), formatCount(c.Failed)}
+	return []string{formatCount(c.Total), formatCount(c.Updated), formatCount(c.Updating), formatCount(c.Waiting), formatCount(c.OutOfContact), formatCount(c.OutsideWindow), formatCount(c.Held), formatCount(c.Failed)}
 }
 
 // waveState returns the progress of the wave with the index i.
@@ -77,7 +77,7 @@ func (v rolloutView) waveState(i int) string {
 		return text
 	}
 	s := &v.Status.Waves[i]
-	if state == rollout.WaveWaitsForContact {
+	if s.WaitingSince != nil && s.FinishedAt == nil && !rollout.HasEnded(v.Rollout) {
 		text += " for " + formatSince(s.WaitingSince.Time, v.now)
 	}
 	if s.Retries > 0 {
@@ -88,7 +88,8 @@ func (v rolloutView) waveState(i int) string {
 
 var waveStateTexts = map[rollout.WaveState]string{
 	rollout.WaveNotStarted: "not started", rollout.WaveNeedsApproval: "needs approval", rollout.WaveRunning: "running",
-	rollout.WaveWaitsForContact: "waits for contact", rollout.WaveStopped: "stopped", rollout.WaveFinished: "finished",
+	rollout.WaveWaitsForContact: "waits for contact", rollout.WaveWaitsForHolds: "waits for holds", rollout.WaveWaitsForWindows: "waits for windows",
+	rollout.WaveStopped: "stopped", rollout.WaveFinished: "finished",
 }
 
 func (v rolloutView) writeTo(w io.Writer) {

@@ -65,6 +65,12 @@ func (w *rolloutWatch) printChanges(v rolloutView) {
 		if s.OutOfContact > 0 {
 			text += fmt.Sprintf(", %d out of contact", s.OutOfContact)
 		}
+		if s.OutsideWindow > 0 {
+			text += fmt.Sprintf(", %d outside their windows", s.OutsideWindow)
+		}
+		if s.Held > 0 {
+			text += fmt.Sprintf(", %d held", s.Held)
+		}
 		if s.FinishedAt != nil {
 			text += ", finished"
 		}

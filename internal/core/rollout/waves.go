@@ -18,12 +18,14 @@ const (
 	WaveNeedsApproval   WaveState = "NeedsApproval"
 	WaveRunning         WaveState = "Running"
 	WaveWaitsForContact WaveState = "WaitsForContact"
+	WaveWaitsForHolds   WaveState = "WaitsForHolds"
+	WaveWaitsForWindows WaveState = "WaitsForWindows"
 	WaveStopped         WaveState = "Stopped"
 	WaveFinished        WaveState = "Finished"
 )
 
 // WaveStates are all states of waves.
-var WaveStates = []WaveState{WaveNotStarted, WaveNeedsApproval, WaveRunning, WaveWaitsForContact, WaveStopped, WaveFinished}
+var WaveStates = []WaveState{WaveNotStarted, WaveNeedsApproval, WaveRunning, WaveWaitsForContact, WaveWaitsForHolds, WaveWaitsForWindows, WaveStopped, WaveFinished}
 
 // HasEnded reports whether a Rollout changes no more units, unless a user reverts it.
 func HasEnded(r *v1alpha1.Rollout) bool {
@@ -52,9 +54,24 @@ func StateOfWave(r *v1alpha1.Rollout, i int) WaveState {
 	case HasEnded(r):
 		return WaveStopped
 	case s.WaitingSince != nil:
-		return WaveWaitsForContact
+		return waitOf(&s.RolloutCounts)
+	case s.OutsideWindow > 0 && s.Waiting+s.Updating == 0:
+		return WaveWaitsForWindows
 	}
 	return WaveRunning
+}
+
+// waitOf returns what a wave waits for, for a limited time.
+func waitOf(c *v1alpha1.RolloutCounts) WaveState {
+	switch {
+	case c.OutOfContact > 0:
+		return WaveWaitsForContact
+	case c.Held > 0:
+		return WaveWaitsForHolds
+	case c.OutsideWindow > 0:
+		return WaveWaitsForWindows
+	}
+	return WaveWaitsForContact
 }
 
 // NeedsApproval reports whether the wave with the index i starts only after an approval that it does not have.
