@@ -63,7 +63,7 @@ function Wave({ of, row, reload }: { of: WaveDetails; row: Row; reload: () => vo
 function WaveTimes({ of }: { of: WaveDetails }) {
   return (
     <>
-      {of.waitingSince && of.state === "WaitsForContact" && (
+      {of.waitingSince && of.state.startsWith("WaitsFor") && (
         <small>
           for <Took start={of.waitingSince} />
         </small>

@@ -28,6 +28,8 @@ export const waveStates: Record<WaveState, { text: string; severity: Severity }>
   NeedsApproval: { text: "needs approval", severity: "paused" },
   Running: { text: "running", severity: "running" },
   WaitsForContact: { text: "waits for contact", severity: "gone" },
+  WaitsForHolds: { text: "waits for holds", severity: "paused" },
+  WaitsForWindows: { text: "waits for windows", severity: "waiting" },
   Stopped: { text: "stopped", severity: "bad" },
   Finished: { text: "finished", severity: "good" },
 };
