@@ -21,7 +21,7 @@ type observedUnit struct {
 	tasks  []groupTask
 	// robot is nil if there is none, or if the caller may not list it.
 	robot *v1alpha1.Robot
-	// lastContact is when the robot was last heard of. Zero without one.
+	// lastContact is the last heartbeat of the robot. Zero without one.
 	lastContact time.Time
 }
 

@@ -217,7 +217,7 @@ func TestListUnits_ShowsWhatTheCallerMaySee(t *testing.T) {
 	}
 }
 
-// The tasks of a Job say nothing about a Rollout that has ended.
+// A Rollout that has ended does not decide about the tasks of its Job.
 func TestListUnits_OfEndedRollouts(t *testing.T) {
 	for _, change := range []func(*v1alpha1.Rollout){
 		func(r *v1alpha1.Rollout) { r.Status.Phase = v1alpha1.RolloutSuperseded },
