@@ -32,10 +32,10 @@ type targetCache struct {
 // observeWaves reads what decides the definition of each Task if the Job has the strategy Rollout. It
 // returns nil for other jobs.
 func (c *Controller) observeWaves(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job) (*Waves, error) {
-	if !rollout.IsUsedBy(j) {
+	w := newWaves(g, j, nil)
+	if w == nil {
 		return nil, nil
 	}
-	w := &Waves{Group: g.Spec.GroupName}
 	var all v1alpha1.RolloutList
 	err := c.List(ctx, &all, client.InNamespace(g.Namespace), client.MatchingFields{indexTarget: j.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {

@@ -220,6 +220,7 @@ func (s *story) runRobotOf(t *v1alpha1.Task) string {
 			t.Status.State = string(lifecycle.TaskSoftFailed)
 			return "fails with " + command
 		}
+		t.Status.Attempts = append(t.Status.Attempts, v1alpha1.TaskAttempt{Attempt: t.Status.Attempt, State: t.Status.State, StartedAt: &metav1.MicroTime{Time: s.now}})
 		return "runs " + command
 	}
 	return ""

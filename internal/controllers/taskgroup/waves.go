@@ -33,6 +33,15 @@ type Waves struct {
 	targetUID types.UID
 }
 
+// newWaves returns the Waves of a group without a target definition. It returns nil if its Job, which may be
+// nil, does not have the strategy Rollout.
+func newWaves(g *v1alpha1.TaskGroup, j *v1alpha1.Job, effective *v1alpha1.Rollout) *Waves {
+	if !rollout.IsUsedBy(j) {
+		return nil
+	}
+	return &Waves{Group: g.Spec.GroupName, Rollout: effective}
+}
+
 // isDifferent reports whether there is a target definition that is not the base definition.
 func (w *Waves) isDifferent() bool {
 	return w.Rollout != nil && w.Target != nil && !maps.Equal(w.TargetRevisions, w.BaseRevisions)
