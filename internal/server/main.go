@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/platform/apiserve"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server/gateway"
-	"k8s4r.io/k8s4r/internal/server/logapi"
 )
 
 // Main runs k8s4r-server and returns its exit status, as program.Main does.
@@ -54,7 +54,7 @@ func addLogFlags(f *pflag.FlagSet, c *LogConfig) {
 	f.Int64Var(&c.Limits.AttemptBytes, "log-max-attempt-bytes", 64<<20, "maximum size of the log of one attempt in bytes; above it, the oldest part is removed")
 }
 
-func addAPIFlags(f *pflag.FlagSet, c *logapi.ServeConfig) {
+func addAPIFlags(f *pflag.FlagSet, c *apiserve.Config) {
 	f.StringVar(&c.Address, "api-bind-address", ":8443", "address of the HTTPS API for joining robots and for the logs of tasks; 0: no API")
 	f.StringVar(&c.URL, "api-url", "", "URL at which clients reach the API, such as https://k8s4r.example.com; empty: this machine's address and the port of --api-bind-address")
 	f.StringVar(&c.CertFile, "api-cert-file", "", "PEM file with the certificate of the API; empty: a certificate of the CA in --robot-ca-dir, or a self-signed one that is created at each start")

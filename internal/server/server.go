@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/apiserve"
 	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
@@ -34,7 +35,7 @@ const eventSource = "k8s4r-server"
 type Config struct {
 	Gateway gateway.Config
 	Logs    LogConfig
-	API     logapi.ServeConfig
+	API     apiserve.Config
 	Join    JoinConfig
 	// Archive is the address of the archive that the history API reads (archive.Open). Empty: none.
 	Archive string
@@ -100,6 +101,7 @@ func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi
 	if hasNoAPI || cfg.API.Listener == nil && (cfg.API.Address == "" || cfg.API.Address == "0") {
 		return nil
 	}
+	cfg.API.ServerName = serveraddr.HostName(serveraddr.Name)
 	if cfg.Join.Authority != nil {
 		cfg.API.Certificates = cfg.Join.Authority
 	}
@@ -108,7 +110,7 @@ func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi
 	}
 	cfg.API.Connections.CountRefused = func(reason connlimit.Reason) { refusedConnections.WithLabelValues(string(reason)).Inc() }
 	announce := func(ctx context.Context, a serveraddr.Address) error {
-		return serveraddr.PublishAddress(ctx, mgr.GetClient(), mgr.GetAPIReader(), a)
+		return serveraddr.PublishAddress(ctx, mgr.GetClient(), mgr.GetAPIReader(), serveraddr.Name, a)
 	}
-	return mgr.Add(logapi.NewService(cfg.API, mux, announce, mgr.GetLogger().WithName("api")))
+	return mgr.Add(apiserve.New(cfg.API, mux, announce, mgr.GetLogger().WithName("api")))
 }

@@ -1,4 +1,4 @@
-// Package serveraddr lets clients find the server: it publishes its address and its CA
+// Package serveraddr lets clients find the server and the manager: each publishes its address and its CA
 // certificates in a ConfigMap that every authenticated user may read.
 package serveraddr
 
@@ -13,11 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The ConfigMap.
+// The ConfigMaps.
 const (
 	Namespace = "k8s4r-system"
-	Name      = "k8s4r-server"
+	// Name is that of the server, and ManagerName that of the manager.
+	Name        = "k8s4r-server"
+	ManagerName = "k8s4r-manager"
 )
+
+// HostName returns the name of a program in its certificate.
+func HostName(program string) string { return program + "." + Namespace + ".svc" }
 
 const (
 	keyURL        = "url"
@@ -25,7 +30,7 @@ const (
 	keyServerName = "server-name"
 )
 
-// Address is where the server is.
+// Address is where a program is.
 type Address struct {
 	// URL without a path, such as https://10.0.0.7:8443.
 	URL string
@@ -38,11 +43,11 @@ type Address struct {
 	ServerName string
 }
 
-// PublishAddress writes the address into the ConfigMap.
-func PublishAddress(ctx context.Context, c client.Client, live client.Reader, a Address) error {
+// PublishAddress writes the address of a program into the ConfigMap of that name.
+func PublishAddress(ctx context.Context, c client.Client, live client.Reader, name string, a Address) error {
 	data := map[string]string{keyURL: a.URL, keyCA: string(a.CA), keyServerName: a.ServerName}
-	if err := WriteConfigMap(ctx, c, live, Name, data); err != nil {
-		return fmt.Errorf("publish the server's address: %w", err)
+	if err := WriteConfigMap(ctx, c, live, name, data); err != nil {
+		return fmt.Errorf("publish the address of %s: %w", name, err)
 	}
 	return nil
 }
@@ -63,10 +68,15 @@ func WriteConfigMap(ctx context.Context, c client.Client, live client.Reader, na
 	return c.Update(ctx, m)
 }
 
-// FindAddress reads the address. It fails with a NotFound error if no server has published one.
+// FindAddress reads the address of the server. It fails with a NotFound error if none has published one.
 func FindAddress(ctx context.Context, r client.Reader) (Address, error) {
+	return FindAddressOf(ctx, r, Name)
+}
+
+// FindAddressOf reads the address from the ConfigMap of a program, as FindAddress does.
+func FindAddressOf(ctx context.Context, r client.Reader, name string) (Address, error) {
 	var m corev1.ConfigMap
-	if err := r.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Name}, &m); err != nil {
+	if err := r.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &m); err != nil {
 		return Address{}, err
 	}
 	return Address{URL: m.Data[keyURL], CA: []byte(m.Data[keyCA]), ServerName: m.Data[keyServerName]}, nil

@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/apiserve"
 	"k8s4r.io/k8s4r/internal/platform/connlimit"
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 )
@@ -72,7 +73,7 @@ func (b *bench) startService(connections connlimit.Config) *x509.CertPool {
 	h := &Handler{Gate: fakeGate{}, Tasks: b.tasks, Store: b.store, Notifier: b.notifier, Log: logr.Discard()}
 	published := make(chan serveraddr.Address, 1)
 	announce := func(_ context.Context, a serveraddr.Address) error { published <- a; return nil }
-	s := NewService(ServeConfig{Listener: l, Connections: connections}, h.Routes(), announce, logr.Discard())
+	s := apiserve.New(apiserve.Config{ServerName: "k8s4r-server.k8s4r-system.svc", Listener: l, Connections: connections}, h.Routes(), announce, logr.Discard())
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()

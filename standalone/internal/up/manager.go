@@ -17,12 +17,12 @@ import (
 
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/apiserve"
 	"k8s4r.io/k8s4r/internal/platform/droppedfields"
 	notes "k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server"
-	"k8s4r.io/k8s4r/internal/server/logapi"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 	"k8s4r.io/k8s4r/standalone/internal/install"
 )
@@ -182,7 +182,7 @@ func (s *system) addServer(mgr ctrl.Manager, tracer *tracing.Tracer) error {
 	return server.Add(mgr, server.Config{
 		Gateway: bridge,
 		Logs:    server.LogConfig{Dir: s.dir.Join("tasklogs")},
-		API:     logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.listHosts()},
+		API:     apiserve.Config{Listener: s.logs, URL: s.joinURL(), Hosts: s.listHosts()},
 		Join:    s.joinConfig(),
 		Archive: s.opts.archiveAddress(),
 	})

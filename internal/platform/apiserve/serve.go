@@ -1,4 +1,5 @@
-package logapi
+// Package apiserve serves an HTTPS API of a program on its leader, and publishes where it is.
+package apiserve
 
 import (
 	"bytes"
@@ -28,8 +29,10 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
-// ServeConfig configures the address and the certificate of the API.
-type ServeConfig struct {
+// Config configures the address and the certificate of the API.
+type Config struct {
+	// ServerName is in all certificates, so that clients reach the program under any address.
+	ServerName string
 	// Listener is an open listener. If nil, Address is opened.
 	Listener net.Listener
 	Address  string
@@ -67,25 +70,22 @@ const (
 	maxStreams = 100
 )
 
-// serverName is in all certificates of the server.
-const serverName = "k8s4r-server.k8s4r-system.svc"
-
 // Service serves the API while it runs.
 type Service struct {
-	cfg      ServeConfig
+	cfg      Config
 	handler  http.Handler
 	announce func(context.Context, serveraddr.Address) error
 	log      logr.Logger
 }
 
-// NewService returns a service that serves handler and publishes its address with
+// New returns a service that serves handler and publishes its address with
 // announce.
-func NewService(cfg ServeConfig, handler http.Handler, announce func(context.Context, serveraddr.Address) error, log logr.Logger) *Service {
+func New(cfg Config, handler http.Handler, announce func(context.Context, serveraddr.Address) error, log logr.Logger) *Service {
 	return &Service{cfg: cfg, handler: handler, announce: announce, log: log}
 }
 
-// NeedLeaderElection reports that only the leader, which stores the logs, can serve
-// them.
+// NeedLeaderElection reports that only the leader serves: it has the logs of the server, and the
+// reservations of the manager.
 func (s *Service) NeedLeaderElection() bool { return true }
 
 // Start serves until ctx ends. Requests with follow are aborted then, so that their
@@ -167,15 +167,15 @@ func (s *Service) tlsConfig(ctx context.Context, at *net.TCPAddr) (serveraddr.Ad
 	}
 	if s.cfg.Certificates != nil {
 		config.GetCertificate = s.cfg.Certificates.ServingCertificate(s.serverNames(a.URL)...)
-		a.CA, a.ServerName = s.cfg.Certificates.TrustPEM(), serverName
+		a.CA, a.ServerName = s.cfg.Certificates.TrustPEM(), s.cfg.ServerName
 		return a, config, nil
 	}
-	pair, ca, err := newSelfSigned(a.URL)
+	pair, ca, err := newSelfSigned(a.URL, s.cfg.ServerName)
 	if err != nil {
 		return a, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	config.Certificates = []tls.Certificate{pair}
-	a.CA, a.ServerName = ca, serverName
+	a.CA, a.ServerName = ca, s.cfg.ServerName
 	return a, config, nil
 }
 
@@ -194,9 +194,9 @@ func (s *Service) tlsConfigFromFiles(ctx context.Context, a serveraddr.Address, 
 	return a, config, nil
 }
 
-// serverNames returns all names by which clients reach this server.
+// serverNames returns all names by which clients reach this program.
 func (s *Service) serverNames(address string) []string {
-	all := append([]string{serverName, "localhost", "127.0.0.1", "::1"}, s.cfg.Hosts...)
+	all := append([]string{s.cfg.ServerName, "localhost", "127.0.0.1", "::1"}, s.cfg.Hosts...)
 	if u, err := url.Parse(address); err == nil && !slices.Contains(all, u.Hostname()) {
 		all = append(all, u.Hostname())
 	}
@@ -217,8 +217,8 @@ func reachableHost(ip net.IP) string {
 	return "127.0.0.1"
 }
 
-// newSelfSigned makes a certificate for the host of a URL.
-func newSelfSigned(address string) (pair tls.Certificate, ca []byte, err error) {
+// newSelfSigned makes a certificate for a name and the host of a URL.
+func newSelfSigned(address, serverName string) (pair tls.Certificate, ca []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return pair, nil, err
