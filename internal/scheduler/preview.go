@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
@@ -97,6 +99,11 @@ func (b *demandBuilder) previewDemands(now time.Time, j *v1alpha1.Job, g Preview
 		out[i].Gang = info.gang
 	}
 	return out
+}
+
+// HasSynced reports whether the scheduler knows all tasks and robots. Before, a preview would overbook robots.
+func (s *Scheduler) HasSynced() bool {
+	return len(s.synced) > 0 && !slices.ContainsFunc(s.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // PreviewRobots returns the namespaces that have an object of each robot that a namespace may use, by the

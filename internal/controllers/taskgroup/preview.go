@@ -41,7 +41,8 @@ type PreviewInput struct {
 
 // Preview is what follows from a group's definition, if each Task that starts is healthy.
 type Preview struct {
-	// Create are the Tasks to create, by replica. Those of a job that runs on every robot have their robot.
+	// Create are the Tasks to create, by replica, without most of their definition. Those of a job that runs on
+	// every robot have their robot.
 	Create []*v1alpha1.Task
 	// Demands are the replicas of Create that need a robot.
 	Demands []placement.Demand
@@ -78,7 +79,7 @@ func PreviewGroup(now time.Time, c Config, in PreviewInput) (Preview, error) {
 	s.prepareFleet()
 	s.counts = newGroupCounts()
 	for _, t := range in.Tasks {
-		s.tasks[t.Name], s.existing[t.Name] = t.DeepCopy(), true
+		s.tasks[t.Name], s.existing[t.Name] = copyForPreview(t), true
 		s.recordTask(startTime(t, now), s.tasks[t.Name])
 	}
 	s.describeStart()
@@ -98,6 +99,35 @@ func startTime(t *v1alpha1.Task, now time.Time) time.Time {
 		return at.Time
 	}
 	return now
+}
+
+// copyForPreview copies what a preview changes. Copies of all definitions would take the memory of a large group
+// many times.
+func copyForPreview(t *v1alpha1.Task) *v1alpha1.Task {
+	out := *t
+	out.Labels, out.Annotations = maps.Clone(t.Labels), maps.Clone(t.Annotations)
+	out.Spec.TaskDefinition = withoutDetails(&t.Spec.TaskDefinition)
+	return &out
+}
+
+// withoutDetails returns a definition with what a planner reads. Its revision is known already.
+func withoutDetails(def *v1alpha1.TaskDefinition) v1alpha1.TaskDefinition {
+	return v1alpha1.TaskDefinition{Name: def.Name, Daemon: def.Daemon}
+}
+
+// newPreviewBuilder returns newBuilderOf for definitions without details.
+func (w *Input) newPreviewBuilder(target bool) taskBuilder {
+	m := w.newBuilderOf(target)
+	g, full := *m.group, &m.group.Spec.TaskGroupTemplate
+	g.Spec.TaskGroupTemplate = v1alpha1.TaskGroupTemplate{Array: full.Array, Count: full.Count, Update: full.Update}
+	for i := range full.InitTasks {
+		g.Spec.InitTasks = append(g.Spec.InitTasks, withoutDetails(&full.InitTasks[i]))
+	}
+	for i := range full.Tasks {
+		g.Spec.Tasks = append(g.Spec.Tasks, withoutDetails(&full.Tasks[i]))
+	}
+	m.group, m.meta = &g, nil
+	return m
 }
 
 // previewRun is the state of one call of PreviewGroup.
@@ -217,16 +247,17 @@ func (s *previewRun) apply(w *Input, a Actions) (acted bool) {
 }
 
 func (s *previewRun) createReplicas(w *Input, replicas []Replica, needRobots bool) {
-	builders := map[bool]taskBuilder{false: w.newBuilderOf(false), true: w.newBuilderOf(true)}
+	builders := map[bool]taskBuilder{false: w.newPreviewBuilder(false), true: w.newPreviewBuilder(true)}
 	if needRobots {
 		s.out.Demands = append(s.out.Demands, buildDemands(s.group, replicas, nil)...)
 	}
 	for _, r := range replicas {
 		for _, def := range r.Tasks {
-			t := builders[r.Target].buildTask(taskName(s.group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot})
+			slim := withoutDetails(def)
+			t := builders[r.Target].buildTask(taskName(s.group, r.Index, def.Name, nil), r.Index, &slim, placement.Robot{Name: r.Robot})
 			t.CreationTimestamp = metav1.NewTime(s.now)
 			if !s.existing[t.Name] {
-				s.out.Create = append(s.out.Create, t.DeepCopy())
+				s.out.Create = append(s.out.Create, t)
 			}
 			s.tasks[t.Name] = t
 			s.recordTask(s.now, t)
@@ -255,7 +286,7 @@ func (s *previewRun) reviseTask(w *Input, r Revision) {
 	t := s.tasks[r.Name]
 	var before Member
 	s.withTasks(func(m *groupTasks) { c := m.records[r.Name]; before = c.newMember(r.Name) })
-	if !w.newBuilderOf(r.Target).revise(s.now, t, r) {
+	if !w.newPreviewBuilder(r.Target).revise(s.now, t, r) {
 		return
 	}
 	if !s.evicted[r.Name] && !r.Keep && s.existing[r.Name] {
