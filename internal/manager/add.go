@@ -137,7 +137,8 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	all := selectControllers(mgr, cfg, chosen, record)
+	sched := scheduler.New(cfg.Now, mgr.GetLogger().WithName("scheduler"))
+	all := selectControllers(mgr, cfg, chosen, record, sched)
 	if recordsHistory(cfg, chosen) {
 		store, err := openArchive(mgr, cfg)
 		if err != nil {
@@ -152,6 +153,9 @@ func AddControllers(mgr ctrl.Manager, cfg Config) error {
 	}
 	if err := admission.Add(mgr, cfg.Webhook); err != nil {
 		return fmt.Errorf("webhook: %w", err)
+	}
+	if err := addPlanAPI(mgr, cfg, chosen, sched); err != nil {
+		return fmt.Errorf("plan API: %w", err)
 	}
 	for _, name := range Names {
 		if !chosen.isSelected(name) || all[name] == nil {
@@ -205,9 +209,8 @@ func newRecorders(mgr ctrl.Manager) (r recorders, err error) {
 	return r, err
 }
 
-func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record recorders) map[string]adder {
+func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record recorders, sched *scheduler.Scheduler) map[string]adder {
 	heartbeats := kit.NewHeartbeats(mgr.GetAPIReader(), uptime.OfProcess)
-	sched := scheduler.New(cfg.Now, mgr.GetLogger().WithName("scheduler"))
 	var binder taskgroup.Binder = sched
 	if !chosen.isSelected(task.Name) {
 		binder = noScheduler{} // a scheduler that is not running would never answer

@@ -9,6 +9,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/retention"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/apiserve"
 	"k8s4r.io/k8s4r/internal/platform/restore"
 	"k8s4r.io/k8s4r/internal/platform/tracing"
 )
@@ -58,6 +59,8 @@ type Config struct {
 	Finished retention.Limits
 	// Webhook is the configuration of the admission webhook. The zero value disables it.
 	Webhook admission.Config
+	// API is where plans of changes are served. Without a listener and an address, they are not.
+	API apiserve.Config
 	// Tracer records the traces of tasks. If nil, none are recorded.
 	Tracer *tracing.Tracer
 	// Restore is closed after a restore from a backup: until the robots have reported, only the

@@ -70,6 +70,7 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	c.log.addFlags(f)
 	c.addRayFlags(f, os.Getenv)
 	c.addVolcanoFlags(f)
+	addAPIFlags(f, &c.API)
 	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission webhook for workflows over HTTPS, such as :9443; empty: none")
 	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key of the webhook, for example of cert-manager; empty: the manager issues, renews and registers its own certificate")
 	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "Service of the webhook, as namespace/name; the Secret with the certificate is in the same namespace")

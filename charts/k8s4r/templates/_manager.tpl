@@ -33,6 +33,7 @@ spec:
             - --leader-elect-resource-name={{ .name }}
             - --metrics-bind-address=:8080
             - --health-probe-bind-address=:8081
+            - --api-bind-address=:8444
             - --controllers={{ join "," .controllers }}
             - --approve-robots={{ $values.approveRobots }}
             - --offline-after={{ $root.Values.offlineAfter }}
@@ -55,6 +56,7 @@ spec:
           ports:
             - {name: metrics, containerPort: 8080}
             - {name: health, containerPort: 8081}
+            - {name: api, containerPort: 8444}
             {{- if .isMain }}
             - {name: webhook, containerPort: 9443}
             {{- end }}

@@ -1,5 +1,5 @@
-// Package logclient reads logs of tasks from k8s4r-server with the credentials for the API
-// server. It is apart from serveraddr because the server publishes its address and must not link
+// Package logclient sends requests to the APIs of k8s4r-server and k8s4r-manager, such as for logs of tasks, with
+// the credentials for the API server. It is apart from serveraddr because the server publishes its address and must not link
 // a client of itself.
 package logclient
 

@@ -1,6 +1,7 @@
 package logclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+	"k8s4r.io/k8s4r/internal/protocol/plan"
 )
 
 // maxPageBytes bounds the answer with a page of actions or runs.
@@ -21,13 +23,19 @@ const maxPageBytes = 64 << 20
 
 // ListActions reads a page of what users did. It fails as OpenLog does.
 func ListActions(ctx context.Context, config *rest.Config, at serveraddr.Address, q actionlog.Query) (p actionlog.Page, err error) {
-	err = getJSON(ctx, config, at, actionlog.Path+"?"+q.Encode(), &p)
+	err = requestJSON(ctx, config, at, http.MethodGet, actionlog.Path+"?"+q.Encode(), nil, &p)
 	return p, err
 }
 
 // ListRuns reads a page of the runs of an attempt. It fails as OpenLog does.
 func ListRuns(ctx context.Context, config *rest.Config, at serveraddr.Address, namespace, task string, q runlog.Query) (p runlog.Page, err error) {
-	err = getJSON(ctx, config, at, runlog.Path(namespace, task)+"?"+q.Encode(), &p)
+	err = requestJSON(ctx, config, at, http.MethodGet, runlog.Path(namespace, task)+"?"+q.Encode(), nil, &p)
+	return p, err
+}
+
+// ComputePlan asks the manager what would follow if an object, as JSON, was applied. It fails as OpenLog does.
+func ComputePlan(ctx context.Context, config *rest.Config, at serveraddr.Address, object []byte) (p plan.Plan, err error) {
+	err = requestJSON(ctx, config, at, http.MethodPost, plan.Path, object, &p)
 	return p, err
 }
 
@@ -38,15 +46,15 @@ const (
 	maxRetryAfter = 10 * time.Second
 )
 
-// getJSON decodes the answer of the server to a request. It repeats a request that the server has
-// refused for now.
-func getJSON(ctx context.Context, config *rest.Config, at serveraddr.Address, address string, into any) error {
+// requestJSON decodes the answer of the server to a request, whose body may be nil. It repeats a request that
+// the server has refused for now.
+func requestJSON(ctx context.Context, config *rest.Config, at serveraddr.Address, method, address string, body []byte, into any) error {
 	c, err := newClient(config, at)
 	if err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
-		err := getJSONOnce(ctx, c, at, address, into)
+		err := requestJSONOnce(ctx, c, at, method, address, body, into)
 		after, ok := apierrors.SuggestsClientDelay(err)
 		if !ok || try == maxTries {
 			return err
@@ -59,9 +67,9 @@ func getJSON(ctx context.Context, config *rest.Config, at serveraddr.Address, ad
 	}
 }
 
-// getJSONOnce is getJSON without repetition.
-func getJSONOnce(ctx context.Context, c *http.Client, at serveraddr.Address, address string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+address, nil)
+// requestJSONOnce is requestJSON without repetition.
+func requestJSONOnce(ctx context.Context, c *http.Client, at serveraddr.Address, method, address string, body []byte, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, at.URL+address, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -159,6 +161,10 @@ func (s *system) addControllers(mgr ctrl.Manager, tracer *tracing.Tracer) error 
 		return err
 	}
 	cfg.Tracer, cfg.Restore = tracer, s.restore
+	cfg.API = apiserve.Config{Listener: s.plans}
+	if s.opts.advertise != "" {
+		cfg.API.URL = "https://" + net.JoinHostPort(s.opts.advertise, strconv.Itoa(s.plans.Addr().(*net.TCPAddr).Port))
+	}
 	return errors.Join(s.addLease(mgr, managerAccount), manager.AddControllers(mgr, cfg))
 }
 

@@ -74,6 +74,7 @@ type options struct {
 	profile             bool
 	tracing             tracing.Config
 	logsAddress         string
+	plansAddress        string
 	webhookAddress      string
 	consoleAddress      string
 	publicURL           string // of the console; if empty, none
@@ -109,6 +110,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 selects a free port; empty: none")
 	f.BoolVar(&o.profile, "profile", false, "serve the profiles of Go's runtime to the user of this process, on a free port of 127.0.0.1")
 	o.tracing.AddFlags(f)
+	f.StringVar(&o.plansAddress, "plans-address", "", "address that serves the plan API; port 0 selects a free port; empty: 127.0.0.1:0, or :8444 with --advertise-address")
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the log API and the join API; port 0 selects a free port; empty: 127.0.0.1:0, or :8443 with --advertise-address")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address of the admission webhook that validates workflows; port 0 selects a free port")
 	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "loopback address that serves the console to browsers on this machine; port 0 selects a free port")
@@ -175,6 +177,7 @@ func (o *options) robotAddress(given, port string, local string) string {
 
 func (o *options) mqttsListenAddress() string { return o.robotAddress(o.mqttsAddress, "8883", "8883") }
 func (o *options) logsListenAddress() string  { return o.robotAddress(o.logsAddress, "8443", "0") }
+func (o *options) plansListenAddress() string { return o.robotAddress(o.plansAddress, "8444", "0") }
 
 func (o *options) embedsCluster() bool { return o.kubeconfig == "" }
 

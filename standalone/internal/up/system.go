@@ -49,6 +49,7 @@ type system struct {
 	profile      net.Listener         // nil if disabled
 	probes       probes
 	logs         net.Listener  // of the log API; nil without a server
+	plans        net.Listener  // of the plan API; nil without a manager
 	webhook      net.Listener  // of admission; nil without a manager
 	console      net.Listener  // nil without a console
 	codes        console.Codes // with which browsers sign in
@@ -111,6 +112,7 @@ func (s *system) openPorts() error {
 	}
 	if s.opts.includesPart(partManager) {
 		open(&s.webhook, s.opts.webhookAddress, "webhook-address")
+		open(&s.plans, s.opts.plansListenAddress(), "plans-address")
 	}
 	if s.opts.includesPart(partServer) {
 		open(&s.logs, s.opts.logsListenAddress(), "logs-address")
