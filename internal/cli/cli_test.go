@@ -283,7 +283,7 @@ func TestNewRootCommand_UsesNameOfProgram(t *testing.T) {
 }
 
 func TestHelp_MatchesGolden(t *testing.T) {
-	for _, verb := range []string{"run", "watch", "get", "top", "top robots", "top tasks", "open", "why", "status", "doctor", "delete", "version",
+	for _, verb := range []string{"run", "watch", "get", "top", "top robots", "top tasks", "open", "why", "plan", "status", "doctor", "delete", "version",
 		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "job history", "job diff", "job rollback", "task", "task requeue",
 		"robot", "robot cordon", "robot uncordon", "robot requeue",
 		"rollout", "rollout start", "rollout status", "rollout approve", "rollout revert"} {

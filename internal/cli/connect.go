@@ -33,6 +33,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+	"k8s4r.io/k8s4r/internal/protocol/plan"
 )
 
 // connection holds the flags that select the cluster and the user. They have kubectl's names and
@@ -88,6 +89,9 @@ type cluster struct {
 	actions func(ctx context.Context, server string, q actionlog.Query) (actionlog.Page, error)
 	// runs reads a page of the runs of a task from the server. The address is as for logs.
 	runs func(ctx context.Context, server, namespace, task string, q runlog.Query) (runlog.Page, error)
+	// plan asks the manager what would follow if an object, as JSON, was applied. If address is empty, the published
+	// one is used.
+	plan func(ctx context.Context, address string, object []byte) (plan.Plan, error)
 	// podLogs opens the log of a container through the API server.
 	podLogs func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error)
 }
@@ -134,7 +138,7 @@ func newCluster(config *rest.Config, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), actions: newActionReader(config), runs: newRunReader(config), podLogs: newPodLogReader(config)}, nil
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: newVersionReader(d), kinds: newKindsReader(d), logs: newLogReader(config), actions: newActionReader(config), runs: newRunReader(config), plan: newPlanner(config), podLogs: newPodLogReader(config)}, nil
 }
 
 func serverURL(config *rest.Config) string {

@@ -22,6 +22,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/actionlog"
 	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 	"k8s4r.io/k8s4r/internal/protocol/logs/runlog"
+	"k8s4r.io/k8s4r/internal/protocol/plan"
 )
 
 // newLogReader returns a function that reads logs from k8s4r-server. It authenticates with the
@@ -85,7 +86,42 @@ func toServerError(err error, at serveraddr.Address) error {
 	return err
 }
 
+// newPlanner returns a function that asks k8s4r-manager for a plan. If address is empty, the published one is used.
+func newPlanner(config *rest.Config) func(ctx context.Context, address string, object []byte) (plan.Plan, error) {
+	return func(ctx context.Context, address string, object []byte) (plan.Plan, error) {
+		at, err := findProgram(ctx, config, serveraddr.ManagerName)
+		if err != nil && address == "" {
+			return plan.Plan{}, err
+		}
+		if address != "" {
+			at.URL = strings.TrimSuffix(address, "/")
+		}
+		if _, err := url.Parse(at.URL); err != nil {
+			return plan.Plan{}, fmt.Errorf("--plan-server: %w", err)
+		}
+		p, err := logclient.ComputePlan(ctx, config, at, object)
+		if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
+			return p, &plansUnreachableError{server: at.URL, cause: networkCause(away.Err)}
+		}
+		return p, err
+	}
+}
+
+// plansUnreachableError means that the manager did not answer. It wraps no error, as logsUnreachableError.
+type plansUnreachableError struct{ server, cause string }
+
+func (e *plansUnreachableError) Error() string {
+	return fmt.Sprintf("cannot reach k8s4r-manager at %s (%s): if the cluster is not reachable from this machine, find the leader with\n"+
+		"  kubectl -n %s get lease k8s4r-manager -o jsonpath={.spec.holderIdentity}\nrun\n  kubectl -n %[3]s port-forward pod/POD 8444\n"+
+		"in another terminal, where POD is the part of the name before _, and use --plan-server https://127.0.0.1:8444", e.server, e.cause, serveraddr.Namespace)
+}
+
 func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, error) {
+	return findProgram(ctx, config, serveraddr.Name)
+}
+
+// findProgram returns the published address of k8s4r-server or k8s4r-manager.
+func findProgram(ctx context.Context, config *rest.Config, program string) (serveraddr.Address, error) {
 	scheme := runtime.NewScheme()
 	kind := schema.GroupVersion{Version: "v1"}
 	scheme.AddKnownTypes(kind, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
@@ -96,12 +132,12 @@ func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, e
 	if err != nil {
 		return serveraddr.Address{}, fmt.Errorf("make client: %w", err)
 	}
-	a, err := serveraddr.FindAddress(ctx, c)
+	a, err := serveraddr.FindAddressOf(ctx, c, program)
 	switch {
 	case apierrors.IsNotFound(err):
-		return a, fmt.Errorf("k8s4r-server has not published its address (ConfigMap %s in namespace %s is missing): check that it is running without --api-bind-address=0", serveraddr.Name, serveraddr.Namespace)
+		return a, fmt.Errorf("%[1]s has not published its address (ConfigMap %[1]s in namespace %[2]s is missing): check that it is running without --api-bind-address=0", program, serveraddr.Namespace)
 	case err != nil:
-		return a, fmt.Errorf("find the server: %w", err)
+		return a, fmt.Errorf("find the address of %s: %w", program, err)
 	}
 	return a, nil
 }
