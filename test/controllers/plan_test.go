@@ -33,7 +33,7 @@ type planner struct {
 	client *http.Client
 }
 
-// newUser creates a user with a token, who has verbs on resources of ours.
+// newUser creates a user with verbs on resources of ours, and returns a token of it.
 func (p *planner) newUser(name string, rights map[string][]string) (token string) {
 	p.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.name, Name: name}}

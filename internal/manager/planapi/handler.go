@@ -41,7 +41,7 @@ type Placer interface {
 
 // The bounds of the work of the API.
 const (
-	// maxConcurrent is how many plans are computed at the same time. Further requests are told to come back.
+	// maxConcurrent is how many plans are computed at the same time. Further requests are refused for now.
 	maxConcurrent = 2
 	// requestInterval is the least time between two plans of one user.
 	requestInterval = 200 * time.Millisecond
