@@ -163,9 +163,9 @@ func (s *previewRun) prepareFleet() {
 	switch {
 	case !v1alpha1.RunsOnEveryRobot(s.in.Job.Spec.Type):
 	case s.waves != nil:
-		s.fleet = s.waves.matchRobots(s.group, s.in.Job, s.in.Robots)
+		s.fleet = s.waves.matchRobots(s.group, s.in.Job, convertRobots(s.group.Namespace, s.in.Robots))
 	default:
-		s.fleet = matchRobots(s.group, s.in.Job, s.in.Robots)
+		s.fleet = matchRobots(s.group, s.in.Job, convertRobots(s.group.Namespace, s.in.Robots))
 	}
 }
 
