@@ -122,10 +122,10 @@ func evictTask(t *robotv1.Task, robot string) string {
 	switch {
 	case !isActiveOn(robot, t):
 		return "no longer on " + robot
-	case t.Spec.EvictAttempt == t.Status.Attempt:
+	case t.Spec.EvictAttempt == t.Status.Attempt && t.Spec.EvictionWaitsFor == "":
 		return "eviction from " + robot + " already requested"
 	}
-	t.Spec.EvictAttempt = t.Status.Attempt
+	t.Spec.EvictAttempt, t.Spec.EvictionWaitsFor = t.Status.Attempt, ""
 	return "eviction from " + robot + " requested"
 }
 

@@ -111,6 +111,18 @@ func TestRobotRequeue_FindsTasksInOtherNamespaces(t *testing.T) {
 	}
 }
 
+// A user's request acts in spite of holds and windows, for which that of a Rollout waits.
+func TestRobotRequeue_WaitsForNothing(t *testing.T) {
+	b := newBench(t, fleet()[0], task("demo", "inspect", 0, func(t *robotv1.Task) {
+		t.Status.State, t.Spec.TargetRobot, t.Status.Attempt = "running", "robot-1", 2
+		t.Spec.EvictAttempt, t.Spec.EvictionWaitsFor = 2, robotv1.EvictionWaitsForWindows
+	}))
+	status := b.run("robot", "requeue", "robot-1")
+	if spec := read(b, &robotv1.Task{}, "demo-inspect-0-main").Spec; status != 0 || spec.EvictAttempt != 2 || spec.EvictionWaitsFor != "" {
+		t.Errorf("exit %d, %+v, %s", status, spec, b.err.String())
+	}
+}
+
 func TestRobotRequeue_SkipsTasksThatMoved(t *testing.T) {
 	for _, row := range []struct {
 		name string

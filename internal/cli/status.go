@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -174,6 +176,9 @@ func (o overview) robotProblems(now time.Time) []string {
 		}
 		if c := apiconv.Impairment(r); c != nil {
 			out = append(out, fmt.Sprintf("robot %s gets no new tasks%s", r.Name, explain.PrefixColon(c.Message)))
+		}
+		if c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionHeld); c != nil && c.Status == metav1.ConditionTrue {
+			out = append(out, fmt.Sprintf("robot %s has a hold%s", r.Name, explain.PrefixColon(c.Message)))
 		}
 	}
 	return out

@@ -33,6 +33,18 @@ func listStoppedTasks(r *v1alpha1.Robot) (out []stoppedTask) {
 	return out
 }
 
+// describeHolds returns a sentence about the holds of the robot, unless it is in known.
+func describeHolds(r *v1alpha1.Robot, known []string) (out []string) {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionHeld)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return nil
+	}
+	if text := c.Reason + ": " + c.Message; !slices.Contains(known, text) {
+		out = append(out, text)
+	}
+	return out
+}
+
 // describeMaintenance returns sentences about the robot's maintenance, without those that are in known.
 func describeMaintenance(r *v1alpha1.Robot, known []string) (out []string) {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionMaintenance)

@@ -57,6 +57,21 @@ func TestGetObject_ShowsWhatPeopleAtTheRobotDecided(t *testing.T) {
 	}
 }
 
+func TestGetObject_ShowsHolds(t *testing.T) {
+	held := &v1alpha1.Robot{ObjectMeta: metaOf("r1")}
+	held.Status.Phase = "Online"
+	held.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionHeld, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonHeld, Message: "The robot is held by alice: a visit"}}
+	released := held.DeepCopy()
+	released.Name, released.Status.Conditions[0].Status = "r2", metav1.ConditionFalse
+	s, _ := newTestServer(&fakeGate{}, held, released)
+	if got := getDetails(t, s, "robots/n/r1").Why; !slices.Equal(got, []string{"Held: The robot is held by alice: a visit"}) {
+		t.Errorf("the page of a held robot has %q", got)
+	}
+	if got := getDetails(t, s, "robots/n/r2").Why; len(got) != 0 {
+		t.Errorf("after the release it has %q", got)
+	}
+}
+
 // The API server refuses a change of the field to users without the verb, also in a dry run: the browser
 // shows the refusal, and offers nothing to confirm.
 func TestRunAll_UnlocksOnlyForUsersWithTheVerb(t *testing.T) {

@@ -149,6 +149,7 @@ func (s *Server) describeLive(i *watch.Item) *details {
 	if r, ok := i.Object.(*v1alpha1.Robot); ok {
 		out.Row, out.StoppedTasks = s.addUsage(out.Row), listStoppedTasks(r)
 		out.Why = append(out.Why, describeMaintenance(r, out.Why)...)
+		out.Why = append(out.Why, describeHolds(r, out.Why)...)
 	}
 	return out
 }

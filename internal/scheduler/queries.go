@@ -64,10 +64,10 @@ func (c *clusterState) canAnyRobotRun(e *taskEntry, failed []string, required st
 	return placement.CanAnyRun(&d, c.robots.usableBy(e.key.Namespace))
 }
 
-// evictionReason returns why a task must leave its robot, or "".
-func (c *clusterState) evictionReason(k key) string {
+// preemption returns which task preempts another one, or "".
+func (c *clusterState) preemption(k key) string {
 	if e := c.tasks.byKey[k]; e != nil && e.victimOf != "" {
 		return "preempted by task " + e.victimOf + ", which has a higher priority"
 	}
-	return c.evictionBySibling(k)
+	return ""
 }

@@ -275,9 +275,20 @@ func (s *Scheduler) EnablePreemption() {
 
 // EvictionReason returns why a Task must leave its robot. If empty, it may stay.
 func (s *Scheduler) EvictionReason(task key) string {
+	reason, _ := s.Eviction(task)
+	return reason
+}
+
+// Eviction returns why a Task must leave its robot, and whether that is because of a task of higher priority,
+// for which holds and maintenance windows count. If the reason is empty, it may stay.
+func (s *Scheduler) Eviction(task key) (reason string, isPreempted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state.evictionReason(task)
+	if reason = s.state.evictionBySibling(task); reason != "" {
+		return reason, false
+	}
+	reason = s.state.preemption(task)
+	return reason, reason != ""
 }
 
 // PendingReplicaRobot returns the robot on which other tasks of the Task's replica are about

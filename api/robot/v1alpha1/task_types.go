@@ -107,6 +107,14 @@ type TaskSpec struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	EvictAttempt int32 `json:"evictAttempt,omitempty"`
 
+	// EvictionWaitsFor is what the eviction of evictAttempt waits for, if the agent of the robot refuses
+	// interruptions (status.agent.refusesInterruptions): Holds of people at the robot, or HoldsAndWindows
+	// for maintenance windows, too. While there is such an obstacle, the manager withdraws the eviction by
+	// removing both fields, and the task runs on. If empty, the eviction waits for nothing.
+	// +optional
+	// +kubebuilder:validation:Enum=Holds;HoldsAndWindows
+	EvictionWaitsFor string `json:"evictionWaitsFor,omitempty"`
+
 	// Constraints that a robot must satisfy, all of them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
@@ -175,6 +183,11 @@ type TaskStatus struct {
 	// is none. Written by the manager.
 	// +optional
 	UnconfirmedStop *UnconfirmedStop `json:"unconfirmedStop,omitempty"`
+	// Interruption is the last order to stop an attempt that its robot may refuse: an eviction for a
+	// changed definition, or for a task of higher priority. Not set if there was none for the attempt.
+	// Written by the manager, but its refusal by the server.
+	// +optional
+	Interruption *TaskInterruption `json:"interruption,omitempty"`
 	// PauseAttempt is the number of an attempt that starts no further run: when its current run has
 	// ended, the attempt ends. 0 if there is none. Written by the manager.
 	// +optional
@@ -246,6 +259,31 @@ type UnconfirmedStop struct {
 	Attempt int32 `json:"attempt"`
 	// Since is the time at which the manager has noticed it.
 	Since metav1.MicroTime `json:"since"`
+}
+
+// TaskInterruption is an order to stop an attempt that its robot may refuse.
+type TaskInterruption struct {
+	// Attempt is the number of the attempt.
+	Attempt int32 `json:"attempt"`
+	// Until is when the maintenance window closes, after which the robot must not stop the attempt anymore.
+	// Not set if no window limits the order.
+	// +optional
+	Until *metav1.MicroTime `json:"until,omitempty"`
+	// WithdrawnAt is when the manager has withdrawn the order, because of a hold or a closed window. The
+	// attempt runs on. Not set while the order is in force.
+	// +optional
+	WithdrawnAt *metav1.MicroTime `json:"withdrawnAt,omitempty"`
+	// Refusal is the answer of the robot, if it refuses the order: Held or WindowClosed. Written by the
+	// server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Refusal string `json:"refusal,omitempty"`
+	// PriorReason is the reason of the task before the order.
+	// +optional
+	PriorReason string `json:"priorReason,omitempty"`
+	// PriorMessage is the message of the task before the order.
+	// +optional
+	PriorMessage string `json:"priorMessage,omitempty"`
 }
 
 // Restarts counts the restarts of a task on the same robot, for the restartPolicy.

@@ -92,6 +92,18 @@ const ReasonStopping = "Stopping"
 // state changes when the robot reports the end.
 const ReasonEvicting = "Evicting"
 
+// The values of a Task's spec.evictionWaitsFor.
+const (
+	// EvictionWaitsForHolds lets an eviction wait for holds of people at the robot.
+	EvictionWaitsForHolds = "Holds"
+	// EvictionWaitsForWindows lets an eviction wait for holds and for maintenance windows.
+	EvictionWaitsForWindows = "HoldsAndWindows"
+)
+
+// ReasonInterruptionWithdrawn is the reason of the event and of condition Stopping of a Task whose eviction
+// was withdrawn, because of a hold at its robot or of a closed maintenance window. The task runs on.
+const ReasonInterruptionWithdrawn = "InterruptionWithdrawn"
+
 // ReasonDispatchTimeout is the status.reason of an unknown Task whose robot is connected and has
 // not answered the dispatch within disconnect.dispatchTimeout. The robot must not start it.
 const ReasonDispatchTimeout = "DispatchTimeout"
@@ -99,6 +111,25 @@ const ReasonDispatchTimeout = "DispatchTimeout"
 // IsStopRequested reports whether the robot must stop the task, finally or to run it elsewhere.
 func (s *TaskStatus) IsStopRequested() bool {
 	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting || s.IsDispatchTimedOut()
+}
+
+// IsInterruption reports whether the robot is asked to stop the current attempt, and may refuse.
+func (s *TaskStatus) IsInterruption() bool {
+	i := s.Interruption
+	return s.Reason == ReasonEvicting && i != nil && i.Attempt == s.Attempt && i.WithdrawnAt == nil
+}
+
+// InterruptionPause is how long a task is not asked to be interrupted again after its robot has refused that.
+const InterruptionPause = 30 * time.Second
+
+// NextInterruption returns the earliest time at which the current attempt may be interrupted again after an
+// order was withdrawn. Zero: at any time.
+func (s *TaskStatus) NextInterruption() time.Time {
+	i := s.Interruption
+	if i == nil || i.Attempt != s.Attempt || i.WithdrawnAt == nil {
+		return time.Time{}
+	}
+	return i.WithdrawnAt.Add(InterruptionPause)
 }
 
 // IsDispatchTimedOut reports whether the task waits for a connected robot that has not answered

@@ -25,6 +25,8 @@ type Actions struct {
 	// PauseAttempt is written after Status: the number of the attempt of a range that starts no more
 	// indexes. Zero: unchanged.
 	PauseAttempt int32
+	// WithdrawEviction is true if the requested eviction is removed from the spec, after Status.
+	WithdrawEviction bool
 	// ReliesOnSelfStop is true if the decision assumes that an offline robot has stopped an
 	// attempt by itself. The controller then reads the robots past the cache and plans again.
 	ReliesOnSelfStop bool
@@ -37,6 +39,8 @@ type Actions struct {
 	// NormalEvent is the message of a normal event. Empty: none. Starts and ends have none,
 	// because each event costs a write, and a job may have ten thousand tasks.
 	NormalEvent string
+	// NormalReason is the reason of the normal event. If empty, that of the status.
+	NormalReason string
 	// RejectedSignal is a signal that the state did not accept, for the metric. Empty: none.
 	RejectedSignal lifecycle.TaskSignal
 	// Reasons has one line for each decision, for the log and the golden stories.

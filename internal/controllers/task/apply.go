@@ -43,11 +43,14 @@ func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, actions
 	if err := c.pauseAttempt(ctx, t, actions.PauseAttempt); err != nil {
 		return err
 	}
+	if err := c.withdrawEviction(ctx, t, actions.WithdrawEviction); err != nil {
+		return err
+	}
 	switch {
 	case actions.WarningEvent != "":
 		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, cmp.Or(actions.WarningReason, t.Status.Reason), "Run", "%s", actions.WarningEvent)
 	case actions.NormalEvent != "":
-		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", actions.NormalEvent)
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, cmp.Or(actions.NormalReason, t.Status.Reason), "Run", "%s", actions.NormalEvent)
 	}
 	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -92,6 +95,21 @@ func (c *Controller) pauseAttempt(ctx context.Context, t *v1alpha1.Task, attempt
 	c.expect.RecordWrite(t.UID, t.ResourceVersion)
 	return nil
 }
+
+// withdrawEviction removes the requested eviction, if it is to be withdrawn.
+func (c *Controller) withdrawEviction(ctx context.Context, t *v1alpha1.Task, isWithdrawn bool) error {
+	if !isWithdrawn {
+		return nil
+	}
+	clearEviction(t)
+	if err := c.Update(ctx, t); err != nil {
+		return fmt.Errorf("withdraw the eviction of task %s: %w", t.Name, err)
+	}
+	c.expect.RecordWrite(t.UID, t.ResourceVersion)
+	return nil
+}
+
+func clearEviction(t *v1alpha1.Task) { t.Spec.EvictAttempt, t.Spec.EvictionWaitsFor = 0, "" }
 
 // applyTo sets the robot, its finalizer and its annotation in the object.
 func (p *RobotBinding) applyTo(t *v1alpha1.Task) {

@@ -63,8 +63,9 @@ type robotScheduler interface {
 	// HasCapableRobot reports whether any robot other than the failed ones could ever run
 	// the Task. Known is false until the informers have synced.
 	HasCapableRobot(t *v1alpha1.Task, failed []string) (capable, known bool)
-	// EvictionReason returns why the Task must leave its robot. If empty, it may stay.
-	EvictionReason(task types.NamespacedName) string
+	// Eviction returns why the Task must leave its robot, and whether it is preempted. If the reason is empty,
+	// it may stay.
+	Eviction(task types.NamespacedName) (reason string, isPreempted bool)
 	// OnlineSince returns since when the namespace has had a robot online, or zero.
 	OnlineSince(namespace string) time.Time
 	// BetterRobot returns the name of the robot that placement prefers of two for the Task, or "".
@@ -91,6 +92,10 @@ type Controller struct {
 	RecoveryTime time.Duration
 	// FirstAttempt returns the lowest number of a new attempt. If nil, 1.
 	FirstAttempt func() int32
+	// InterruptibleUntil returns when the maintenance window closes in which the Task may be interrupted on
+	// its robot, which may be nil. Zero: no window limits that. A time that is not in the future: not now.
+	// If nil, no window limits any Task.
+	InterruptibleUntil func(t *v1alpha1.Task, robot *v1alpha1.Robot) time.Time
 	// Concurrency is the number of Tasks that are reconciled at the same time.
 	Concurrency int
 

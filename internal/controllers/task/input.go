@@ -50,6 +50,13 @@ type Input struct {
 	PendingReplicaRobot string
 	// EvictionReason explains why the Task must leave its robot. If empty, it may stay.
 	EvictionReason string
+	// EvictionWaitsFor is what the eviction waits for, as in the spec of the Task. If empty, it waits for
+	// nothing.
+	EvictionWaitsFor string
+	// WindowClosesAt is when the maintenance window in which the task may be interrupted closes. If zero,
+	// no window limits that. A time that is not in the future: the windows of the robot are closed. Read
+	// for evictions that wait for windows.
+	WindowClosesAt time.Time
 	// ReservedRobot is the robot that the scheduler reserved for the Task. Empty if there is none.
 	ReservedRobot string
 	// Rejected explains why no robot is reserved. Nil if no scheduler cycle has tried yet.

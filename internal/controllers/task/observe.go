@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,7 +70,10 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	}
 	c.observeContact(w)
 	if state.IsActive() {
-		w.EvictionReason = w.evictionReason(c.Scheduler.EvictionReason(k))
+		w.setEviction(c.Scheduler.Eviction(k))
+	}
+	if w.EvictionWaitsFor == v1alpha1.EvictionWaitsForWindows && c.InterruptibleUntil != nil {
+		w.WindowClosesAt = c.InterruptibleUntil(&t, w.Robot)
 	}
 	return w, c.observeLost(ctx, w, state)
 }
@@ -143,16 +147,23 @@ func (c *Controller) readOpenAttempts(ctx context.Context, t *v1alpha1.Task) (op
 	return open, nil
 }
 
-// evictionReason returns why the Task must leave its robot: an eviction was requested, the robot
-// is drained, or the reason of the scheduler. Empty if it may stay.
-func (w *Input) evictionReason(fromScheduler string) string {
+// setEviction sets why the Task must leave its robot, and what that waits for: an eviction was requested, the
+// robot is drained, or the reason of the scheduler. Of several reasons, one that waits for nothing counts.
+func (w *Input) setEviction(fromScheduler string, isPreempted bool) {
+	w.EvictionReason, w.EvictionWaitsFor = "", ""
+	isRequested, waitsFor := w.isEvictionRequested(), w.Task.Spec.EvictionWaitsFor
 	switch {
-	case w.Task.Spec.EvictAttempt > 0 && w.Task.Spec.EvictAttempt == w.Task.Status.Attempt:
-		return "its eviction was requested"
+	case isRequested && waitsFor == "":
+		w.EvictionReason = "its eviction was requested"
 	case w.Robot != nil && w.Robot.Spec.Drain:
-		return "robot " + w.Robot.Name + " is drained"
+		w.EvictionReason = "robot " + w.Robot.Name + " is drained"
+	case fromScheduler != "" && !isPreempted:
+		w.EvictionReason = fromScheduler
+	case isRequested:
+		w.EvictionReason, w.EvictionWaitsFor = "its eviction was requested", waitsFor
+	case fromScheduler != "":
+		w.EvictionReason, w.EvictionWaitsFor = fromScheduler, v1alpha1.EvictionWaitsForWindows
 	}
-	return fromScheduler
 }
 
 // canRequeue reports whether a task that has ended may have to run again.
@@ -444,6 +455,7 @@ func robotPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
 		return apiconv.EffectivePhase(before) != apiconv.EffectivePhase(after) || before.Spec.Drain != after.Spec.Drain ||
-			!slices.Equal(before.UserNamespaces(), after.UserNamespaces())
+			!slices.Equal(before.UserNamespaces(), after.UserNamespaces()) ||
+			before.Status.RefusesInterruptions() != after.Status.RefusesInterruptions() || !equality.Semantic.DeepEqual(before.Status.Holds, after.Status.Holds)
 	}})
 }

@@ -63,7 +63,6 @@ func (g *story) fillReplica(w *Input) {
 	}
 	if state.IsActive() {
 		w.Robot = g.robots[w.robotName()]
-		w.EvictionReason = w.evictionReason(g.s.EvictionReason(keyOfTask(w.Task)))
 	}
 }
 

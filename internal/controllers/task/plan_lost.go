@@ -153,7 +153,7 @@ func lastSeen(r *v1alpha1.Robot) time.Time {
 // keep the first from getting the tasks of all others, RecoveryTime must have passed since then.
 func (p *planner) canReplaceNow() bool {
 	d := p.disconnectPolicy()
-	evicts := p.EvictionReason != ""
+	evicts := p.mustLeave()
 	if !p.canChangeRobot() || !d.replace && !evicts {
 		return false
 	}
@@ -214,7 +214,7 @@ func (p *planner) replaceLostAttempt() {
 // is being evicted would have to leave the robot again, a robot that does not answer was asked not
 // to start it, and a legacy agent does not report which attempts still run.
 func (p *planner) canRestoreLater() bool {
-	return p.EvictionReason == "" && p.status.Reason != v1alpha1.ReasonDispatchTimeout && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement &&
+	return !p.mustLeave() && p.status.Reason != v1alpha1.ReasonDispatchTimeout && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement &&
 		(p.Robot == nil || !apiconv.HasLegacyAgent(p.Robot))
 }
 

@@ -86,7 +86,7 @@ func (p *planner) requeueTask(failed []string, reason, because string) {
 func (p *planner) clearAttempt() {
 	s := p.status
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
-	s.Restarts, s.RetryAt, s.PauseAttempt = nil, nil, 0
+	s.Restarts, s.RetryAt, s.PauseAttempt, s.Interruption = nil, nil, 0, nil
 	p.forgetAcceptance()
 	if meta.IsStatusConditionTrue(s.Conditions, ConditionStopping) {
 		// Otherwise the next stop would be measured from this one and end at once.

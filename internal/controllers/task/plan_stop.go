@@ -47,6 +47,9 @@ func (p *planner) evictTask() bool {
 	if p.state == lifecycle.TaskUnknown || p.EvictionReason == "" && !isRequested {
 		return false
 	}
+	if p.isInterruption() {
+		return p.followInterruption()
+	}
 	if p.awaitStop(v1alpha1.ReasonEvicting, p.EvictionReason) {
 		p.interruptTask("the robot did not confirm the stop in time")
 	}
@@ -55,12 +58,13 @@ func (p *planner) evictTask() bool {
 
 // awaitStop requests the stop of the task from the robot, and reports whether the time for it is
 // over. For a disconnected robot, which has not received the request, the time starts when it
-// reconnects.
+// reconnects. A request that the robot could refuse is replaced.
 func (p *planner) awaitStop(reason, because string) bool {
 	online := p.robotPhase() == lifecycle.RobotOnline
 	isAsked := meta.IsStatusConditionTrue(p.status.Conditions, ConditionStopping)
 	switch {
-	case p.status.Reason != reason || online && !isAsked:
+	case p.status.Reason != reason || p.status.IsInterruption() || online && !isAsked:
+		p.status.Interruption = nil
 		p.requestStop(reason, because, online)
 	case !online:
 		if isAsked {

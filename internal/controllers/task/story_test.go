@@ -32,6 +32,8 @@ type story struct {
 	output strings.Builder
 
 	contacts *Contacts
+	// windowClosesAt is when the maintenance windows of all robots close. Zero: there are none.
+	windowClosesAt time.Time
 }
 
 func newStory(t *testing.T) *story {
@@ -187,6 +189,10 @@ func (g *story) planTasks() (changed bool) {
 		w.ReservedRobot, w.Rejected = g.s.Assignment(key{Namespace: "ns", Name: n})
 		w.MayExplain = w.Rejected != nil && w.explainPlacement().isDue(g.now, t)
 		w.Robot = g.robots[w.robotName()]
+		if lifecycle.TaskState(t.Status.State).IsActive() {
+			w.setEviction(g.s.Eviction(keyOfTask(t)))
+			w.WindowClosesAt = g.windowClosesAt
+		}
 		w.Contact, w.Ages = g.contacts.ObserveRobot(key{Namespace: "ns", Name: w.robotName()}, w.Robot), g.contacts.ObserveTask(t)
 		w.OnlineSince = g.s.OnlineSince("ns")
 		if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
@@ -208,6 +214,9 @@ func (g *story) planTasks() (changed bool) {
 		}
 		if steps.Rebind != nil {
 			steps.Rebind.applyTo(t)
+		}
+		if steps.WithdrawEviction {
+			clearEviction(t)
 		}
 		if steps.binding() != nil || steps.Status != nil {
 			g.showObject(t)

@@ -27,7 +27,7 @@ func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions)
 		}
 	}
 	for _, m := range actions.Evict {
-		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evictTask(ctx, w, t, m.Attempt) })
+		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evictTask(ctx, w, t, m) })
 	}
 	for _, r := range actions.Revise {
 		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.reviseTask(ctx, builders[r.Target], t, r) })
@@ -65,12 +65,25 @@ func (c *Controller) updateOwnTask(ctx context.Context, g *v1alpha1.TaskGroup, n
 }
 
 // evictTask evicts the Task from its robot if it is still the same attempt.
-func (c *Controller) evictTask(ctx context.Context, w *Input, t *v1alpha1.Task, attempt int32) error {
-	if t.Status.Attempt != attempt || t.Spec.EvictAttempt == attempt {
+func (c *Controller) evictTask(ctx context.Context, w *Input, t *v1alpha1.Task, m Member) error {
+	if t.Status.Attempt != m.Attempt || !w.requestEviction(t, m) {
 		return nil
 	}
-	w.markEvicted(t, attempt)
 	return c.writeTask(ctx, t)
+}
+
+// requestEviction requests the eviction of an attempt, and reports whether that is new. An eviction that waits
+// does not replace one that does not.
+func (w *Input) requestEviction(t *v1alpha1.Task, m Member) bool {
+	if t.Spec.EvictAttempt == m.Attempt && (m.EvictWaits || t.Spec.EvictionWaitsFor == "") {
+		return false
+	}
+	w.markEvicted(t, m.Attempt)
+	t.Spec.EvictionWaitsFor = ""
+	if m.EvictWaits {
+		t.Spec.EvictionWaitsFor = v1alpha1.EvictionWaitsForWindows
+	}
+	return true
 }
 
 // markEvicted requests the eviction of an attempt. Without a time of its revision, the Task does not start
@@ -99,7 +112,7 @@ func (m taskBuilder) revise(now time.Time, t *v1alpha1.Task, r Revision) bool {
 		return false
 	}
 	if r.Forget {
-		t.Spec.EvictAttempt = 0
+		t.Spec.EvictAttempt, t.Spec.EvictionWaitsFor = 0, ""
 	}
 	if r.Keep {
 		return true

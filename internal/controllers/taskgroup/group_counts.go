@@ -61,6 +61,8 @@ type taskRecord struct {
 	definitionCheck
 	attempt     int32
 	evict       int32     // last attempt that was evicted, or 0
+	evictWaits  bool      // that eviction waits for holds and maintenance windows
+	evictAfter  int64     // Unix time before which no eviction that waits is requested, or 0
 	lostAttempt int32     // attempt that may be restored, or 0
 	run         int64     // of the attempt, or 0 if its agent numbers none
 	since       time.Time // when the run was first seen; zero if none runs
@@ -80,10 +82,25 @@ type taskRecord struct {
 func (c *taskRecord) newMember(name string) Member {
 	return Member{
 		Name: name, UID: c.uid, Task: c.slot.task, Index: c.slot.index, IsIndex: c.isIndex, State: c.state, Robot: c.robot,
-		Attempt: c.attempt, Evict: c.evict, LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
+		Attempt: c.attempt, Evict: c.evict, EvictWaits: c.evictWaits, NextEvictAt: c.nextEvictAt(), LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
 		ChangedAt: time.Unix(c.changedAt(), 0), IsRevised: c.revisedAt != 0,
 		side: c.side, undefined: c.undefined, isReplaced: c.isReplaced, isHeld: c.isHeld,
 	}
+}
+
+// nextInterruption returns the Unix time from which on a Task may be interrupted again, or 0.
+func nextInterruption(t *v1alpha1.Task) int64 {
+	if at := t.Status.NextInterruption(); !at.IsZero() {
+		return at.Unix() + 1 // not earlier
+	}
+	return 0
+}
+
+func (c *taskRecord) nextEvictAt() time.Time {
+	if c.evictAfter == 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.evictAfter, 0)
 }
 
 // changedAt returns the Unix time at which the Task got its revision.
@@ -251,6 +268,8 @@ func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
 		attempt:      t.Status.Attempt,
 		run:          taskstate.CurrentRun(t),
 		evict:        t.Spec.EvictAttempt,
+		evictWaits:   t.Spec.EvictionWaitsFor != "",
+		evictAfter:   nextInterruption(t),
 		lostAttempt:  t.Status.LostAttempt,
 		createdAt:    t.CreationTimestamp.Unix(),
 		revisedAt:    revisedAt(t),

@@ -118,6 +118,12 @@ type Member struct {
 	Attempt int32
 	// Evict is the last attempt that was evicted from its robot, or 0.
 	Evict int32
+	// EvictWaits is true if that eviction waits for holds and maintenance windows. In Actions.Evict, it is
+	// whether the eviction is to do so.
+	EvictWaits bool
+	// NextEvictAt is the earliest time of an eviction that waits, after one was withdrawn. If zero, there is
+	// none.
+	NextEvictAt time.Time
 	// LostAttempt is an attempt on a lost robot that may be restored, or 0.
 	LostAttempt int32
 	// Outdated is true if the Task has an older definition, or another one than a Rollout wants it to have.

@@ -70,7 +70,8 @@ func (p *plan) indexTaskRoom() int {
 // there, too.
 func (p *plan) planBlockedRanges() {
 	for _, m := range p.RangesOnBlocked {
-		if p.canEvict() && m.Evict != m.Attempt {
+		if p.canEvict() && (m.Evict != m.Attempt || m.EvictWaits) {
+			m.EvictWaits = false
 			p.out.Evict = append(p.out.Evict, m)
 			p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": robot "+m.Robot+" is blocked")
 		}

@@ -131,10 +131,16 @@ func (p *plan) planEvictions(replica []Member) {
 		return
 	}
 	for _, m := range outdatedOnRobot(replica) {
-		if m.Evict != m.Attempt {
-			p.out.Evict = append(p.out.Evict, m)
-			p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": it has an old definition")
+		if m.Evict == m.Attempt {
+			continue
 		}
+		if p.now.Before(m.NextEvictAt) {
+			p.requeueAt(m.NextEvictAt)
+			continue
+		}
+		m.EvictWaits = true
+		p.out.Evict = append(p.out.Evict, m)
+		p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": it has an old definition")
 	}
 }
 

@@ -26,12 +26,14 @@ func member(index int, state lifecycle.TaskState, changes ...func(*Member)) Memb
 	return m
 }
 
-func outdated(m *Member)       { m.Outdated = true }
-func evictedEarlier(m *Member) { m.Evict = 1 }                // for a definition that it has now, or had
-func evictedNow(m *Member)     { m.Evict = m.Attempt }        // to leave now
-func justStarted(m *Member)    { m.Since = noon }             // its run has just begun
-func betweenRuns(m *Member)    { m.Since = time.Time{} }      // its robot is about to start the next run
-func otherTask(m *Member)      { m.Name = "other " + m.Name } // another task of its replica
+func outdated(m *Member)        { m.Outdated = true }
+func evictedEarlier(m *Member)  { m.Evict = 1 }         // for a definition that it has now, or had
+func evictedNow(m *Member)      { m.Evict = m.Attempt } // to leave now
+func evictionWaits(m *Member)   { m.EvictWaits = true } // for holds and maintenance windows
+func evictionRefused(m *Member) { m.NextEvictAt = noon.Add(10 * time.Second) }
+func justStarted(m *Member)     { m.Since = noon }             // its run has just begun
+func betweenRuns(m *Member)     { m.Since = time.Time{} }      // its robot is about to start the next run
+func otherTask(m *Member)       { m.Name = "other " + m.Name } // another task of its replica
 
 // rolloutUnfinished is a group whose rollout had not ended when it was changed again.
 func rolloutUnfinished(w *Input) {
@@ -80,6 +82,7 @@ func TestPlan_Rollout(t *testing.T) {
 		{name: "so does a task that was evicted by an earlier rollout", in: in(member(0, soft, outdated, evictedEarlier), member(1, running, outdated)), wantRevise: "a", wantForget: true, wantEvict: "b"},
 		{name: "a replica of an unfinished rollout is still changing", in: with(in(member(0, soft, outdated, evictedEarlier), member(1, running, outdated)), rolloutUnfinished), wantRevise: "a"},
 		{name: "a dispatching task with the old definition is evicted, too", in: in(member(0, dispatching, outdated)), wantEvict: "a"},
+		{name: "an eviction that was withdrawn a moment ago is not requested again", in: in(member(0, running, outdated, evictionRefused)), wantWake: 10 * time.Second},
 		{name: "an exited task is left to the task controller", in: in(member(0, lifecycle.TaskExited, outdated))},
 		{name: "a task with a lost attempt is left to the task controller", in: in(member(0, pending, outdated, func(m *Member) { m.LostAttempt = 1 }))},
 		{name: "an ended task keeps its definition", in: in(member(0, lifecycle.TaskCompleted, outdated))},
@@ -93,6 +96,8 @@ func TestPlan_Rollout(t *testing.T) {
 		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, outdated), member(1, pending, outdated)), func(w *Input) { w.Defect = Defect{apiconv.ReasonTaskTooLarge, "too large"} })},
 
 		{name: "a surplus replica is evicted", in: in(member(10, running)), wantEvict: "k"},
+		{name: "also one whose eviction waits", in: in(member(10, running, evictedNow, evictionWaits)), wantEvict: "k"},
+		{name: "and one whose eviction was withdrawn", in: in(member(10, running, evictionRefused)), wantEvict: "k"},
 		{name: "and deleted when it is no longer on its robot", in: in(member(10, pending, evictedNow), member(11, lifecycle.TaskCompleted), member(12, running, evictedNow)), wantDelete: "kl"},
 		{name: "also from a lost robot, where it may still be running", in: in(member(10, lifecycle.TaskUnknown)), wantEvict: "k"},
 		{name: "but a system task on a lost robot is deleted at once",
@@ -211,5 +216,44 @@ func TestRecordTask_CountsSinceCurrentRun(t *testing.T) {
 				t.Errorf("%s: runs since %s", c.name, since)
 			}
 		})
+	}
+}
+
+// A request that always acts replaces one that waits, and never the other way around.
+func TestTaskBuilder_RequestsEviction(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		requested int32
+		waitsFor  string
+		waits     bool // the new request
+		want      string
+		isWritten bool
+	}{
+		{"a changed definition", 0, "", true, v1alpha1.EvictionWaitsForWindows, true},
+		{"a surplus task", 0, "", false, "", true},
+		{"a surplus task whose eviction waits", 2, v1alpha1.EvictionWaitsForWindows, false, "", true},
+		{"a changed definition of a task that must leave", 2, "", true, "", false},
+		{"a repeated request", 2, v1alpha1.EvictionWaitsForHolds, true, v1alpha1.EvictionWaitsForHolds, false},
+		{"a task that runs another attempt", 1, v1alpha1.EvictionWaitsForWindows, false, "", true},
+	} {
+		task := &v1alpha1.Task{Spec: v1alpha1.TaskSpec{EvictAttempt: c.requested, EvictionWaitsFor: c.waitsFor}, Status: v1alpha1.TaskStatus{Attempt: 2}}
+		w := &Input{}
+		if got := w.requestEviction(task, Member{Attempt: 2, EvictWaits: c.waits}); got != c.isWritten || task.Spec.EvictionWaitsFor != c.want || task.Spec.EvictAttempt != 2 {
+			t.Errorf("%s: %v, %+v", c.name, got, task.Spec)
+		}
+	}
+}
+
+func TestTaskRecord_AwaitsPauseAfterWithdrawal(t *testing.T) {
+	at := metav1.NewMicroTime(noon.Add(500 * time.Millisecond))
+	task := &v1alpha1.Task{Status: v1alpha1.TaskStatus{Attempt: 2, Interruption: &v1alpha1.TaskInterruption{Attempt: 2, WithdrawnAt: &at}}}
+	record := newTaskRecord(task, 0)
+	if got, earliest := record.newMember("t").NextEvictAt, at.Add(v1alpha1.InterruptionPause); got.Before(earliest) || got.After(earliest.Add(time.Second)) {
+		t.Errorf("the next eviction is at %s, want %s at the earliest", got, earliest)
+	}
+	task.Status.Attempt = 3
+	record = newTaskRecord(task, 0)
+	if got := record.newMember("t").NextEvictAt; !got.IsZero() {
+		t.Errorf("the next attempt waits until %s", got)
 	}
 }

@@ -110,7 +110,8 @@ func (p *plan) planRemovals() {
 		case !p.canBeRunning(m.State):
 			p.out.Delete = append(p.out.Delete, m.Name)
 			p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": its replica is no longer wanted")
-		case m.Evict != m.Attempt:
+		case m.Evict != m.Attempt || m.EvictWaits:
+			m.EvictWaits = false
 			p.out.Evict = append(p.out.Evict, m)
 			p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": its replica is no longer wanted")
 		}

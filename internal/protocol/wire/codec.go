@@ -54,7 +54,7 @@ func Decode[T any](payload []byte) (T, error) {
 func (s Status) WithinLimits() Status {
 	s = s.boundRuns()
 	s.Message = TruncateText(s.Message, maxMessage)
-	s.Event, s.Reason = TruncateText(s.Event, maxToken), TruncateText(s.Reason, maxToken)
+	s.Event, s.Reason, s.Refused = TruncateText(s.Event, maxToken), TruncateText(s.Reason, maxToken), TruncateText(s.Refused, maxToken)
 	if s.Array != nil {
 		s.Array = new(s.Array.WithinLimits())
 	}

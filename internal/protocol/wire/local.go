@@ -13,6 +13,23 @@ type LocalState struct {
 	StoppedTasks []StoppedTask `json:"stoppedTasks,omitempty"`
 	// Maintenance lets nothing start on the robot. If nil, there is none.
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	// Holds keep tasks from being interrupted by orders that can wait (Interruption), at most MaxHolds.
+	Holds []Hold `json:"holds,omitempty"`
+}
+
+// Hold keeps a task, or all tasks of the robot, from being interrupted. Other orders to stop them act.
+type Hold struct {
+	// ID is different for each hold of a robot.
+	ID string `json:"id"`
+	// UID of the only task that is held. If empty, all tasks are.
+	UID       string `json:"uid,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// By is the user of the robot, such as "alice (uid 1000)".
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+	// Since is by the robot's clock.
+	Since time.Time `json:"since"`
 }
 
 // StoppedTask is a task that a person at the robot has stopped.
@@ -44,8 +61,15 @@ const (
 	MaxStoppedTasks = 256
 	// MaxMaintenanceReason bounds Maintenance.Reason, in bytes.
 	MaxMaintenanceReason = 256
+	// MaxLocalState bounds a LocalState as JSON, in bytes, so that a registration fits into a message.
+	MaxLocalState = 192 << 10
+	// MaxHolds bounds LocalState.Holds.
+	MaxHolds = 64
+	// MaxHoldReason bounds Hold.Reason, in bytes.
+	MaxHoldReason = 256
 	// MaxMaintenanceID bounds Maintenance.ID, in bytes.
 	MaxMaintenanceID = 64
+	maxHoldID        = 64
 	maxPerson        = 64 // bytes of the name of a user of the robot
 	maxUID           = 64
 	maxNamespace     = 63  // of Kubernetes
@@ -53,12 +77,12 @@ const (
 )
 
 // WithinLimits returns the state within the limits of its parts. Tasks beyond MaxStoppedTasks, and those
-// without a UID or a second time, are left out. A nil state stays nil.
+// without a UID or a second time, are left out, and so are such holds. A nil state stays nil.
 func (s *LocalState) WithinLimits() *LocalState {
 	if s == nil {
 		return nil
 	}
-	out := &LocalState{}
+	out := &LocalState{Holds: boundHolds(s.Holds)}
 	seen := map[string]bool{}
 	for _, t := range s.StoppedTasks {
 		t = t.withinLimits()
@@ -74,6 +98,27 @@ func (s *LocalState) WithinLimits() *LocalState {
 		}
 	}
 	return out
+}
+
+// boundHolds returns the holds within their limits, and none with the ID of another, or without one.
+func boundHolds(all []Hold) (out []Hold) {
+	seen := map[string]bool{}
+	for _, h := range all {
+		h = h.withinLimits()
+		if h.ID == "" || seen[h.ID] || len(out) == MaxHolds {
+			continue
+		}
+		seen[h.ID] = true
+		out = append(out, h)
+	}
+	return out
+}
+
+func (h Hold) withinLimits() Hold {
+	h.ID, h.UID = TruncateText(h.ID, maxHoldID), TruncateText(h.UID, maxUID)
+	h.Namespace, h.Name = TruncateText(h.Namespace, maxNamespace), TruncateText(h.Name, maxName)
+	h.By, h.Reason = cleanText(h.By, maxPerson), cleanText(h.Reason, MaxHoldReason)
+	return h
 }
 
 func (t StoppedTask) withinLimits() StoppedTask {
@@ -101,6 +146,19 @@ func (s *LocalState) FindStopped(uid string) *StoppedTask {
 	for i := range s.StoppedTasks {
 		if s.StoppedTasks[i].UID == uid {
 			return &s.StoppedTasks[i]
+		}
+	}
+	return nil
+}
+
+// FindHold returns the hold of the whole robot, or that of a task, or nil.
+func (s *LocalState) FindHold(uid string) *Hold {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Holds {
+		if h := &s.Holds[i]; h.UID == "" || h.UID == uid {
+			return h
 		}
 	}
 	return nil

@@ -27,6 +27,9 @@ type Register struct {
 	// RestartsTasks (v2) is set by agents that restart tasks by TaskSpec.RestartPolicy, also after a restart
 	// of the robot, and number the runs of an attempt. For others the manager restarts tasks.
 	RestartsTasks bool `json:"restartsTasks,omitempty"`
+	// RefusesInterruptions (v2) is set by agents that act by Dispatch.Interruption. Others stop what they are
+	// asked to.
+	RefusesInterruptions bool `json:"refusesInterruptions,omitempty"`
 	// Policy (v2) is the robot's own policy. If nil, it has none. The robot enforces it; the server
 	// needs it to send no tasks that the robot would refuse.
 	Policy *policy.Policy `json:"policy,omitempty"`
@@ -128,10 +131,25 @@ type Dispatch struct {
 	// Secrets (v2) are the values of the Task's secretEnv. They are not in the Task, because both
 	// sides store that. If nil, the dispatch has none: it is about an attempt that has started.
 	Secrets Secrets `json:"secrets,omitzero"`
+	// Interruption (v2) is set in a delete that the agent may refuse. If nil, it always acts.
+	Interruption *Interruption `json:"interruption,omitempty"`
 	// Traceparent (v2) is a user property beside the payload: the position of the attempt in a
 	// trace, or empty.
 	Traceparent string `json:"-"`
+	// ReceivedAt is the time since boot at which the agent received the message. It is not sent.
+	ReceivedAt time.Duration `json:"-"`
 }
+
+// Interruption is an order to stop a task that can wait: an eviction for a changed definition, or for a task
+// of higher priority. The agent refuses it while the task is held, and after the maintenance window.
+type Interruption struct {
+	// WindowSeconds is for how long the agent may act, from the receipt of the order. 0: no window limits it.
+	WindowSeconds int64 `json:"windowSeconds,omitempty"`
+}
+
+// MaxWindowSeconds bounds Interruption.WindowSeconds: a window is open for at most a week, and windows may
+// follow each other.
+const MaxWindowSeconds = 7 * 24 * 60 * 60
 
 // RobotAttributes are the labels and attributes of the robot that a task may read, with the names
 // of constraints.
@@ -220,6 +238,9 @@ type Status struct {
 	StartedAt  *time.Time        `json:"startedAt,omitempty"`
 	FinishedAt *time.Time        `json:"finishedAt,omitempty"`
 	Outputs    map[string]string `json:"outputs,omitempty"`
+	// Refused (v2) is why the agent refuses the Interruption that it was sent last: RefusedHeld or
+	// RefusedWindowClosed. The attempt goes on, as the other fields report. Empty: it refuses none.
+	Refused string `json:"refused,omitempty"`
 	// Array (v2) has the indexes of a range that have ended. Nil for other tasks.
 	Array *ArrayReport `json:"array,omitempty"`
 	// Run (v2) is the number of the run, from 1, if the agent restarts tasks. StartedAt is its start.
@@ -235,6 +256,14 @@ type Status struct {
 	// Traceparent (v2) is a user property beside the payload: that of the dispatch.
 	Traceparent string `json:"-"`
 }
+
+// The values of Status.Refused.
+const (
+	// RefusedHeld: people at the robot hold the task, or all of its tasks.
+	RefusedHeld = "Held"
+	// RefusedWindowClosed: the maintenance window was over when the agent would have acted.
+	RefusedWindowClosed = "WindowClosed"
+)
 
 // MaxRuns bounds Status.Runs.
 const MaxRuns = 10

@@ -218,7 +218,7 @@ func TestEncodeDispatch_OmitsDispatchTimeout(t *testing.T) {
 	task := taskIn(lifecycle.TaskDispatching, 1)
 	task.Spec.DispatchTimeout = robotv1.NewDuration(time.Hour)
 	for _, protocol := range []string{robotv1.ProtocolV1, robotv1.ProtocolV2} {
-		payload, err := encodeDispatch(wire.ActionCreate, task, protocol, 1, "uid", nil, nil)
+		payload, err := encodeDispatch(wire.ActionCreate, task, protocol, 1, "uid", nil, nil, nil)
 		if err != nil || strings.Contains(string(payload), "dispatchTimeout") {
 			t.Errorf("%s: %s, %v", protocol, payload, err)
 		}

@@ -27,6 +27,8 @@ type dispatchMessage struct {
 
 	Robot   *wire.RobotAttributes `json:"robot,omitempty"`
 	Secrets wire.Secrets          `json:"secrets,omitzero"`
+
+	Interruption *wire.Interruption `json:"interruption,omitempty"`
 }
 
 // wantedAction returns the action that a Task requests of its robot. Empty: none, also
@@ -55,10 +57,11 @@ func wantedAction(t *robotv1.Task) string {
 	return wire.ActionCreate
 }
 
-// isListed reports whether the task belongs into its robot's task list.
+// isListed reports whether the task belongs into its robot's task list. So does one that the robot is asked
+// to stop and may refuse: an agent stops what a list lacks.
 func isListed(t *robotv1.Task) bool {
 	return t != nil && t.DeletionTimestamp == nil && t.CurrentRobot() != "" &&
-		!t.Status.IsStopRequested() && lifecycle.TaskState(t.Status.State).HoldsResources()
+		(!t.Status.IsStopRequested() || t.Status.IsInterruption()) && lifecycle.TaskState(t.Status.State).HoldsResources()
 }
 
 // lostAttemptOf returns the Task as the robot of the lost attempt should see it, or nil.
@@ -121,8 +124,8 @@ func hasStarted(t *robotv1.Task) bool {
 
 // encodeDispatch encodes a dispatch for the robot's protocol. Legacy agents know neither
 // attempt nor epoch; each attempt is a separate task to them.
-func encodeDispatch(action string, t *robotv1.Task, protocol string, epoch uint64, robotUID string, attributes *wire.RobotAttributes, secrets wire.Secrets) ([]byte, error) {
-	m := dispatchMessage{Action: action, Task: portableTask(t, protocol)}
+func encodeDispatch(action string, t *robotv1.Task, protocol string, epoch uint64, robotUID string, attributes *wire.RobotAttributes, secrets wire.Secrets, order *wire.Interruption) ([]byte, error) {
+	m := dispatchMessage{Action: action, Task: portableTask(t, protocol), Interruption: order}
 	if protocol == robotv1.ProtocolV2 {
 		m.Robot, m.Secrets = attributes, secrets
 		m.Attempt, m.Epoch, m.RobotUID, m.Started = t.Status.Attempt, epoch, robotUID, hasStarted(t)

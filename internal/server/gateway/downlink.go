@@ -63,6 +63,7 @@ type item struct {
 	attempt     int32
 	action      string
 	state       string
+	canWait     bool          // a delete that the robot may refuse
 	turns       int           // how often it was due; determines the next pause
 	tries       int           // how often it was sent
 	firstSent   time.Time     // when it was first sent; zero: not yet
@@ -111,7 +112,7 @@ func (d *downlink) scheduleTaskLocked(uid types.UID) {
 		d.dropLocked(old)
 		return
 	}
-	next := &item{uid: t.UID, robot: t.CurrentRobot(), attempt: t.Status.Attempt, action: action, state: t.Status.State, timeout: dispatchTimeout(t)}
+	next := &item{uid: t.UID, robot: t.CurrentRobot(), attempt: t.Status.Attempt, action: action, state: t.Status.State, timeout: dispatchTimeout(t), canWait: t.Status.IsInterruption()}
 	if old != nil && old.isSameDispatch(next) {
 		return
 	}
@@ -128,7 +129,7 @@ func (d *downlink) replaceLocked(old, next *item) {
 }
 
 func (i *item) isSameDispatch(o *item) bool {
-	return i.robot == o.robot && i.attempt == o.attempt && i.action == o.action && i.state == o.state
+	return i.robot == o.robot && i.attempt == o.attempt && i.action == o.action && i.state == o.state && i.canWait == o.canWait
 }
 
 // onTaskRemoved schedules a delete for the robot of a deleted Task. The task list says
@@ -484,7 +485,11 @@ func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secr
 	if action == wire.ActionCreate {
 		epoch = d.dispatchEpoch(t)
 	}
-	payload, err := encodeDispatch(action, t, protocol, epoch, d.objects.robotUID(robotID), attributesFor(t, d.objects.robot(robotID)), values)
+	order, due := interruptionOf(d.now(), t)
+	if !due {
+		return false
+	}
+	payload, err := encodeDispatch(action, t, protocol, epoch, d.objects.robotUID(robotID), attributesFor(t, d.objects.robot(robotID)), values, order)
 	if err != nil {
 		d.rejectUnsendable(t, action, err)
 		return true

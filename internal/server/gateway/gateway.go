@@ -395,7 +395,7 @@ func (g *Gateway) publishToRobot(connection int64, robotID string, k wire.Kind, 
 
 // publishDispatch publishes a dispatch as part of the trace of its attempt.
 func (g *Gateway) publishDispatch(connection int64, robotID string, t *robotv1.Task, payload []byte) bool {
-	m := message{topic: wire.RobotTopic(robotID, wire.KindDispatch), payload: payload, expiry: wire.KindDispatch.MessageExpiry(), connection: connection}
+	m := message{topic: wire.RobotTopic(robotID, wire.KindDispatch), payload: payload, expiry: dispatchExpiry(g.now(), t), connection: connection}
 	at := trace.AttemptContext(string(t.UID), t.Status.Attempt)
 	if at.Sampled = g.cfg.Tracer.IsSampled(at); at.Sampled && wantedAction(t) == wire.ActionCreate {
 		m.trace, m.enqueuedAt = at, g.now()

@@ -19,6 +19,7 @@ func setLocal(s *robotv1.RobotStatus, local *wire.LocalState) {
 			UID: t.UID, Namespace: t.Namespace, Name: t.Name, By: t.By, Since: toSeconds(&t.Since),
 		})
 	}
+	setHolds(s, local.Holds)
 	m := local.Maintenance
 	if m == nil {
 		setProblem(s, robotv1.ConditionMaintenance, false, "", robotv1.ReasonMaintenanceOff, "")
@@ -27,6 +28,34 @@ func setLocal(s *robotv1.RobotStatus, local *wire.LocalState) {
 	s.Maintenance = &robotv1.RobotMaintenance{ID: m.ID, By: m.By, Reason: m.Reason, Since: toSeconds(&m.Since)}
 	setProblem(s, robotv1.ConditionMaintenance, true, robotv1.ReasonMaintenanceOn, "",
 		fmt.Sprintf("In maintenance since %s, by %s: %s", m.Since.UTC().Format(time.RFC3339), m.By, m.Reason))
+}
+
+// setHolds sets the holds of people at the robot, and the condition that describes the first.
+func setHolds(s *robotv1.RobotStatus, holds []wire.Hold) {
+	s.Holds = nil
+	for _, h := range holds {
+		s.Holds = append(s.Holds, robotv1.RobotHold{
+			ID: h.ID, TaskUID: h.UID, TaskNamespace: h.Namespace, TaskName: h.Name, By: h.By, Reason: h.Reason, Since: toSeconds(&h.Since),
+		})
+	}
+	if len(holds) == 0 {
+		setProblem(s, robotv1.ConditionHeld, false, "", robotv1.ReasonReleased, "")
+		return
+	}
+	message := describeHold(holds[0])
+	if more := len(holds) - 1; more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	setProblem(s, robotv1.ConditionHeld, true, robotv1.ReasonHeld, "", message)
+}
+
+// describeHold returns what is held, since when, by whom and why.
+func describeHold(h wire.Hold) string {
+	target := "The robot"
+	if h.UID != "" {
+		target = fmt.Sprintf("Task %s/%s", h.Namespace, h.Name)
+	}
+	return fmt.Sprintf("%s is held since %s, by %s: %s", target, h.Since.UTC().Format(time.RFC3339), h.By, h.Reason)
 }
 
 // unlockRepeat is the time between two messages that ask a robot to end the same maintenance.

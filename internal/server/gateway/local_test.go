@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -63,6 +65,37 @@ func TestPlanRobot_StoresWhatPeopleAtTheRobotDecided(t *testing.T) {
 	c = meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionMaintenance)
 	if r.Status.Maintenance != nil || r.Status.StoppedTasks != nil || c.Status != "False" || c.Reason != robotv1.ReasonMaintenanceOff {
 		t.Errorf("after the maintenance %+v, %+v", r.Status, c)
+	}
+}
+
+func TestPlanRobot_StoresHolds(t *testing.T) {
+	r := newKnownRobot("Online")
+	registeredWith(t, r, robotv1.ProtocolV2, inMaintenance)
+	if meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionHeld) != nil {
+		t.Error("a robot that was never held has the condition")
+	}
+	holds := []wire.Hold{
+		{ID: "h1", UID: "u1", Namespace: "fleet", Name: "camera-0", By: "alice (uid 1000)", Reason: "it scans", Since: clock},
+		{ID: "h2", By: "bob (uid 1001)", Reason: "a visit", Since: clock},
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, &wire.LocalState{Holds: holds})
+	want := robotv1.RobotHold{ID: "h1", TaskUID: "u1", TaskNamespace: "fleet", TaskName: "camera-0", By: "alice (uid 1000)", Reason: "it scans", Since: toSeconds(&clock)}
+	if s := r.Status.Holds; len(s) != 2 || !equality.Semantic.DeepEqual(s[0], want) || s[1].TaskUID != "" {
+		t.Errorf("holds %+v", s)
+	}
+	c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionHeld)
+	if want := "Task fleet/camera-0 is held since " + clock.UTC().Format(time.RFC3339) + ", by alice (uid 1000): it scans; and 1 more"; c == nil || c.Status != "True" || c.Reason != robotv1.ReasonHeld || c.Message != want {
+		t.Errorf("condition %+v, want %q", c, want)
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, &wire.LocalState{Holds: holds[1:]})
+	c = meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionHeld)
+	if len(r.Status.Holds) != 1 || !strings.HasPrefix(c.Message, "The robot is held") {
+		t.Errorf("after a release %+v, %+v", r.Status.Holds, c)
+	}
+	registeredWith(t, r, robotv1.ProtocolV2, nil)
+	c = meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionHeld)
+	if r.Status.Holds != nil || c.Status != "False" || c.Reason != robotv1.ReasonReleased {
+		t.Errorf("after the last release %+v, %+v", r.Status.Holds, c)
 	}
 }
 

@@ -342,7 +342,7 @@ func TestEncodeDispatch_HasIndexesLeft(t *testing.T) {
 	for i := range 10 {
 		task.Spec.Array.Items = append(task.Spec.Array.Items, strings.Repeat("x", i))
 	}
-	payload, err := encodeDispatch(wire.ActionCreate, task, robotv1.ProtocolV2, 1, "uid", nil, nil)
+	payload, err := encodeDispatch(wire.ActionCreate, task, robotv1.ProtocolV2, 1, "uid", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,6 +85,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 		next.Agent = &robotv1.AgentInfo{
 			Protocol: w.protocol, Version: w.version, Address: w.address,
 			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
+			RefusesInterruptions: w.refusesInterruptions,
 		}
 		next.Policy = policyStatus(w.policy)
 		setLocal(next, w.local)
@@ -217,6 +218,7 @@ func needsWrite(was, next robotv1.RobotStatus) bool {
 		!equalPolicies(was.Policy, next.Policy) ||
 		!equality.Semantic.DeepEqual(was.StoppedTasks, next.StoppedTasks) ||
 		!equality.Semantic.DeepEqual(was.Maintenance, next.Maintenance) ||
+		!equality.Semantic.DeepEqual(was.Holds, next.Holds) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
 		!equalDevices(was.DeviceInfo, next.DeviceInfo)
 }

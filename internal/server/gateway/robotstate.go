@@ -52,6 +52,8 @@ type robotState struct {
 	runsArrays bool
 	// restartsTasks: its agent restarts tasks, as registered.
 	restartsTasks bool
+	// refusesInterruptions: its agent does, as registered.
+	refusesInterruptions bool
 	// local is what people at the robot have decided, as registered and within limits. Nil: nothing.
 	local *wire.LocalState
 	// sentUnlock is the ID of the maintenance that the robot was last asked to end since it registered,
@@ -178,6 +180,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.registered, w.awaitsResponse = now, true
 	isV2 := protocol == robotv1.ProtocolV2
 	w.answersDispatches, w.runsArrays, w.restartsTasks = r.AnswersDispatches && isV2, r.RunsArrays && isV2, r.RestartsTasks && isV2
+	w.refusesInterruptions = r.RefusesInterruptions && isV2
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)

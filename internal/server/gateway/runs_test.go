@@ -479,7 +479,7 @@ func TestEncodeDispatch_HasRestartPolicy(t *testing.T) {
 	task.Spec.RestartPolicy = &robotv1.RestartPolicy{
 		Attempts: 3, Interval: robotv1.NewDuration(time.Hour), Delay: robotv1.NewDuration(1500 * time.Millisecond), Mode: robotv1.RestartDelay,
 	}
-	payload, err := encodeDispatch(wire.ActionCreate, task, robotv1.ProtocolV2, 1, "uid", nil, nil)
+	payload, err := encodeDispatch(wire.ActionCreate, task, robotv1.ProtocolV2, 1, "uid", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -423,7 +423,7 @@ func TestTaskList_MarksStartedAttempts(t *testing.T) {
 			if got := refOf(row.task).Started; got != row.want {
 				t.Errorf("started in the list: %v", got)
 			}
-			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolV2, 1, "robot-uid", nil, nil)
+			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolV2, 1, "robot-uid", nil, nil, nil)
 			dispatch, _ := wire.Decode[wire.Dispatch](payload)
 			if err != nil || dispatch.Started != row.want {
 				t.Errorf("started in the dispatch: %v, %v", dispatch.Started, err)

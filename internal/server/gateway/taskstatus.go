@@ -77,6 +77,7 @@ func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 		recordLostAttemptRunning(now, next.FindAttempt(r.attempt), r)
 	case r.attempt == t.Status.Attempt:
 		mergeEnds(now, t, next, r)
+		recordRefusal(next, r)
 		v.drop, v.signal = advanceState(now, next, r, robotv1.IsKeptRunning(t.Spec.Type))
 	}
 	return v.withStatus(t, next, r)
