@@ -226,7 +226,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 	config := transport.ConnectionConfig{
 		RobotID: c.RobotID, Broker: c.Broker, KeepBroker: c.BrokerIsGiven, CA: c.CA, Heartbeat: c.Heartbeat,
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
-		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true},
+		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true, RefusesInterruptions: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		ReadPolicy:   a.policy.Read,
 		ReadLocal:    a.local.Read,
@@ -457,7 +457,7 @@ func (a *Agent) registerHandlers() {
 	a.handlers = map[wire.Kind]func([]byte, string) error{
 		wire.KindDispatch: func(b []byte, trace string) error {
 			return decodeAndHandle(b, func(d wire.Dispatch) {
-				d.Traceparent = trace
+				d.Traceparent, d.ReceivedAt = trace, shim.SinceBoot()
 				a.runner.Deliver(d)
 			})
 		},

@@ -64,16 +64,18 @@ type flags struct {
 var errVersion = errors.New("version requested")
 
 const usage = `Usage: k8s4r-agent [flags]
-       k8s4r-agent doctor|logs|maintenance|policy|restart|status|stop|tasks|unit [flags]
+       k8s4r-agent doctor|hold|logs|maintenance|policy|release|restart|status|stop|tasks|unit [flags]
 
 Runs the tasks of one robot. Each flag can also be set by an environment variable
 (--robot-id by K8S4R_AGENT_ROBOT_ID) and in the YAML file that --config names (as
 robotId). A flag overrides the environment, which overrides the file.
 
   doctor       checks whether an agent can run on this robot, and proposes remedies
+  hold         keeps rollouts and preemption from interrupting tasks on this robot
   logs         prints the log of a task on this robot
   maintenance  lets nothing start on this robot, or ends that
   policy       checks a policy file, and whether it allows the tasks of a manifest
+  release      ends holds
   restart      restarts a task on this robot, or allows one that was stopped here again
   status       shows the state of the agent of this robot
   stop         stops a task, which does not run on this robot until it is restarted here

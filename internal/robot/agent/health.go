@@ -49,6 +49,9 @@ type Health struct {
 	// Maintenance of the robot, in which nothing starts. If nil, there is none.
 	Maintenance *wire.Maintenance `json:"maintenance,omitempty"`
 
+	// Holds of the robot and of its tasks.
+	Holds []wire.Hold `json:"holds,omitempty"`
+
 	StateDir       string            `json:"stateDir"`
 	JournalBytes   int64             `json:"journalBytes"`
 	ReportsPending int               `json:"reportsPending"`
@@ -67,10 +70,11 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	tasks, err := a.runner.ListTasks(ctx)
+	local := a.local.Read()
 	h := Health{
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
 		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
-		Maintenance: a.local.Read().Maintenance, StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
+		Maintenance: local.Maintenance, Holds: local.Holds, StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
 		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time

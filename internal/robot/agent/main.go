@@ -60,9 +60,11 @@ func Main(args []string, stdout, stderr io.Writer) int {
 // commands are the subcommands.
 var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
 	"doctor":      doctorCommand,
+	"hold":        holdCommand,
 	"logs":        logsCommand,
 	"maintenance": maintenanceCommand,
 	"policy":      policyCommand,
+	"release":     releaseCommand,
 	"restart": func(args []string, stdout, stderr io.Writer) int {
 		return actOnTask("restart", restartUsage, args, stdout, stderr)
 	},

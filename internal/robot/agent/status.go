@@ -56,6 +56,9 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	if h.Maintenance != nil {
 		fmt.Fprintf(w, "Maintenance %s\n", describeMaintenance(h.Maintenance))
 	}
+	for _, hold := range h.Holds {
+		fmt.Fprintf(w, "Hold      %s\n", describeHold(hold))
+	}
 	if h.Problem != "" {
 		fmt.Fprintf(w, "Problem   %s\n", h.Problem)
 		return

@@ -59,6 +59,12 @@ func writeLocalTasks(w io.Writer, all localapi.Tasks, now time.Time) {
 	if m := all.Maintenance; m != nil {
 		fmt.Fprintf(w, "Maintenance %s\n\n", describeMaintenance(m))
 	}
+	for _, hold := range all.Holds {
+		fmt.Fprintf(w, "Hold of %s\n", describeHold(hold))
+	}
+	if len(all.Holds) > 0 {
+		fmt.Fprintln(w)
+	}
 	if len(all.Tasks) == 0 {
 		fmt.Fprintln(w, "No tasks.")
 		return
@@ -76,6 +82,15 @@ func writeLocalTasks(w io.Writer, all localapi.Tasks, now time.Time) {
 // describeMaintenance returns since when there is a maintenance, by the clock of the robot, who began it and why.
 func describeMaintenance(m *wire.Maintenance) string {
 	return fmt.Sprintf("since %s, by %s: %s", m.Since.Local().Format("2006-01-02 15:04:05 MST"), m.By, m.Reason)
+}
+
+// describeHold returns what is held, since when by the clock of the robot, by whom and why.
+func describeHold(h wire.Hold) string {
+	target := "the robot"
+	if h.UID != "" {
+		target = h.Namespace + "/" + h.Name
+	}
+	return fmt.Sprintf("%s, since %s, by %s: %s", target, h.Since.Local().Format("2006-01-02 15:04:05 MST"), h.By, h.Reason)
 }
 
 // formatRun returns the number of the run, or "-" if the agent does not count them.

@@ -58,6 +58,17 @@ func (c Client) SetMaintenance(ctx context.Context, on bool, reason string) (str
 	return c.post(ctx, "/maintenance", url.Values{"on": {strconv.FormatBool(on)}, "reason": {reason}})
 }
 
+// Hold keeps a task from being interrupted, or all tasks of the robot if none is named, and returns what was
+// done.
+func (c Client) Hold(ctx context.Context, task, reason string) (string, error) {
+	return c.post(ctx, "/hold", url.Values{"task": {task}, "reason": {reason}})
+}
+
+// Release ends the hold of a task, that of the robot if none is named, or all holds, and returns what was done.
+func (c Client) Release(ctx context.Context, task string, all bool) (string, error) {
+	return c.post(ctx, "/release", url.Values{"task": {task}, "all": {strconv.FormatBool(all)}})
+}
+
 func (c Client) post(ctx context.Context, path string, parameters url.Values) (string, error) {
 	body, err := c.send(ctx, http.MethodPost, path, parameters)
 	if err != nil {

@@ -124,6 +124,8 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalStop) })
 	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) { s.serveTaskAction(w, r, runner.LocalRestart) })
 	mux.HandleFunc("POST /maintenance", s.serveMaintenance)
+	mux.HandleFunc("POST /hold", s.serveHold)
+	mux.HandleFunc("POST /release", s.serveRelease)
 	return s.authorize(boundRequests(maxRequests, "requests are served already; try again", readParameters(mux)))
 }
 
@@ -197,7 +199,9 @@ type Tasks struct {
 	RobotID string `json:"robotId"`
 	// Maintenance of the robot. If nil, there is none.
 	Maintenance *wire.Maintenance `json:"maintenance,omitempty"`
-	Tasks       []runner.LiveTask `json:"tasks"`
+	// Holds of the robot and of its tasks.
+	Holds []wire.Hold       `json:"holds,omitempty"`
+	Tasks []runner.LiveTask `json:"tasks"`
 }
 
 func (s *Server) serveTasks(w http.ResponseWriter, r *http.Request) {
@@ -208,7 +212,8 @@ func (s *Server) serveTasks(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	extendDeadline(w)
-	_ = json.NewEncoder(w).Encode(Tasks{RobotID: s.RobotID, Maintenance: s.State.Read().Maintenance, Tasks: tasks})
+	local := s.State.Read()
+	_ = json.NewEncoder(w).Encode(Tasks{RobotID: s.RobotID, Maintenance: local.Maintenance, Holds: local.Holds, Tasks: tasks})
 }
 
 func (s *Server) listTasks(ctx context.Context) ([]runner.LiveTask, error) {

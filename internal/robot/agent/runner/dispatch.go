@@ -285,6 +285,10 @@ func (r *Runner) handleDelete(p *plan, d wire.Dispatch) {
 		r.problems.WarnDropped("delete of an older attempt", fmt.Errorf("task %s: attempt %d, have seen %d", d.Task.Metadata.UID, d.Attempt, attempt.number))
 		return
 	}
+	if refusal := r.refusalOf(attempt, d); refusal != "" {
+		r.reportRefusal(p, attempt, refusal)
+		return
+	}
 	if next := attempt.nextDispatch; next != nil && next.Attempt <= d.Attempt {
 		attempt.nextDispatch = nil
 		r.rejectAttempt(p, *next, wire.ReasonStopped, stopMessages[wire.ReasonStopped])

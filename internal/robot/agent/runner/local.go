@@ -39,10 +39,10 @@ const (
 // LocalRequest is a request of a person at the robot.
 type LocalRequest struct {
 	Action LocalAction
-	UID    string // of the task
+	UID    string // of the task; empty: the request is about the robot
 	// By is the person, such as "alice (uid 1000)".
 	By     string
-	Reason string // of the maintenance
+	Reason string // of the maintenance or the hold
 
 	reply chan<- localReply // has room for one
 }
@@ -109,6 +109,10 @@ func (r *Runner) applyLocalAction(p *plan, q LocalRequest) (string, error) {
 		return r.beginMaintenance(p, q)
 	case LocalMaintenanceOff:
 		return r.endMaintenance(p)
+	case LocalHold:
+		return r.beginHold(q)
+	case LocalRelease, LocalReleaseAll:
+		return r.releaseHolds(q)
 	}
 	return "", fmt.Errorf("unknown action %q", q.Action)
 }

@@ -58,6 +58,7 @@ func (r *Runner) Recover() error {
 		return err
 	}
 	r.writeRunHistories(p.histories)
+	r.dropEndedHolds()
 	r.sweepSealedSecrets()
 	for _, s := range p.reports {
 		r.reports.Put(s)

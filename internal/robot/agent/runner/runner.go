@@ -219,7 +219,11 @@ type attempt struct {
 	// restartedBy is the person at the robot who has restarted the run. Empty: none.
 	restartedBy string
 	lastReport  wire.Status // zero: none yet
-	seqBase     uint64      // above the numbers that earlier agents have used
+	seqBase     uint64      // numbers up to it are used, by earlier agents and for refusals
+	// refusal is the last reported answer to an order that this agent refuses, and refusedAt when that was,
+	// since boot. Empty: none.
+	refusal   string
+	refusedAt time.Duration
 	// nextDispatch is a newer attempt, which waits for the end of this one.
 	nextDispatch *wire.Dispatch
 }
@@ -381,6 +385,7 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 	if err := r.executePlan(ctx, p); err != nil {
 		return err
 	}
+	r.dropEndedHolds()
 	if r.stopping && len(r.live) == 0 {
 		r.signalIdle()
 	}
