@@ -159,7 +159,7 @@ func (s *system) refusesOtherUser() {
 		s.t.Errorf("by the mode of the socket: %v\n%s", err, out)
 	}
 	s.mustDo(os.Chmod(socket, 0o666))
-	for _, args := range [][]string{{"tasks"}, {"logs", "x"}, {"stop", "x"}, {"restart", "x"}, {"maintenance", "on", "--reason", "x"}, {"maintenance", "off"}} {
+	for _, args := range [][]string{{"tasks"}, {"logs", "x"}, {"stop", "x"}, {"restart", "x"}, {"maintenance", "on", "--reason", "x"}, {"maintenance", "off"}, {"hold", "--reason", "x"}, {"release"}} {
 		if out, err := as(args...); err == nil || !strings.Contains(out, "(uid 65534) may not operate this robot: run this as root") {
 			s.t.Errorf("%s: %v\n%s", args, err, out)
 		}

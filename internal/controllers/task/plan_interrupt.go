@@ -14,7 +14,8 @@ import (
 // An interruption is an eviction that can wait: for a changed definition, or for a task of higher priority.
 // While people at the robot hold the task, or the maintenance window is closed, it is not ordered, and an
 // order that the robot has not followed is withdrawn. The robot may refuse the order by itself. No other
-// attempt starts before the robot has reported the end of this one, however long that takes.
+// attempt starts before the robot has reported the end of this one, however long that takes: an order that is
+// not confirmed in time is withdrawn, too, and requested again later.
 
 // mayRefuse reports whether the eviction can wait, and the agent of the robot knows that. Other agents stop
 // what they are asked to.
@@ -61,11 +62,19 @@ func (p *planner) interruptionObstacle() string {
 		return fmt.Sprintf("robot %s refuses to interrupt it (%s)", p.Robot.Name, p.status.Interruption.Refusal)
 	case !until.IsZero() && !p.now.Before(until):
 		return "the maintenance window of robot " + p.Robot.Name + " is closed"
+	case p.isUnconfirmed():
+		return "robot " + p.Robot.Name + " did not confirm the stop in time"
 	case p.now.Before(p.status.NextInterruption()):
 		p.requeueAt(p.status.NextInterruption())
 		return "an eviction was withdrawn a moment ago"
 	}
 	return ""
+}
+
+// isUnconfirmed reports whether the time is over that a connected robot has for the stop that was ordered.
+func (p *planner) isUnconfirmed() bool {
+	isAsked := meta.IsStatusConditionTrue(p.status.Conditions, ConditionStopping)
+	return p.status.IsInterruption() && isAsked && p.robotPhase() == lifecycle.RobotOnline && p.Stopping >= p.stopTime()
 }
 
 // interruptionLimit returns when the maintenance window closes. If zero, no window limits the interruption.
@@ -120,8 +129,7 @@ func (p *planner) requeueAtLimit(until time.Time) {
 	}
 }
 
-// awaitInterruption waits for the robot without a limit of time: it may have refused the order, and the
-// refusal may be on its way.
+// awaitInterruption waits for the robot. For a disconnected one, the time starts when it reconnects.
 func (p *planner) awaitInterruption() {
 	online := p.robotPhase() == lifecycle.RobotOnline
 	isAsked := meta.IsStatusConditionTrue(p.status.Conditions, ConditionStopping)
@@ -130,6 +138,8 @@ func (p *planner) awaitInterruption() {
 		p.requestStop(v1alpha1.ReasonEvicting, p.EvictionReason, online)
 	case !online && isAsked:
 		p.setCondition(ConditionStopping, metav1.ConditionFalse, v1alpha1.ReasonEvicting, "the robot is disconnected")
+	case online:
+		p.requeueAt(p.now.Add(p.stopTime() - p.Stopping))
 	}
 	p.limitInterruption()
 }

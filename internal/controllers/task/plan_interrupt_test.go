@@ -82,8 +82,12 @@ func TestPlan_Interruption(t *testing.T) {
 		{name: "later it is", in: newInput(running, refusing, mayWait, withdrawnAgo(v1alpha1.InterruptionPause)), wantReason: evicted, wantOrder: is, wantWake: wire.DefaultKillTimeout + stopMargin},
 		{name: "preemption that must not happen now changes nothing", in: newInput(running, refusing, heldRobot, func(w *Input) { w.setEviction("for another task", true) })},
 
-		{name: "the robot has any time to answer", in: newInput(running, refusing, mayWait, ordered(time.Hour))},
-		{name: "until the window closes", in: newInput(running, refusing, mayWait, ordered(time.Hour), windowCloses(time.Minute)), wantReason: evicted, wantOrder: is, wantWake: time.Minute},
+		{name: "the robot has some time to answer", in: newInput(running, refusing, mayWait, ordered(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "until the window closes", in: newInput(running, refusing, mayWait, ordered(5*time.Second), windowCloses(time.Second)), wantReason: evicted, wantOrder: is, wantWake: time.Second},
+		{name: "then the order is withdrawn, and no other attempt starts", in: newInput(running, refusing, mayWait, ordered(wire.DefaultKillTimeout+stopMargin)), wantReason: before, wantOrder: was, wantWithdraw: true},
+		{name: "a disconnected robot has more", in: newInput(running, phase(lifecycle.RobotUnknown), refusing, mayWait, stopRequested(v1alpha1.ReasonEvicting), func(w *Input) {
+			w.Task.Status.Interruption, w.Stopping = &v1alpha1.TaskInterruption{Attempt: 1}, time.Hour
+		}), wantWake: 5 * time.Minute}, // until the robot is lost
 		{name: "an order is withdrawn when the window has closed", in: newInput(running, refusing, mayWait, ordered(time.Minute), windowCloses(-time.Second)), wantReason: before, wantOrder: was, wantWithdraw: true},
 		{name: "and when the robot refuses it", in: newInput(running, refusing, mayWait, ordered(time.Second), refused), wantReason: before, wantOrder: was, wantWithdraw: true},
 		{name: "and when the robot is held", in: newInput(running, refusing, heldRobot, mayWait, ordered(time.Second)), wantReason: before, wantOrder: was, wantWithdraw: true},
@@ -188,7 +192,7 @@ func TestStories_Interruptions(t *testing.T) {
 		"held-before-the-order-arrives": func(g *story) {
 			g.setHold("r1", false)
 			g.requestEviction("t0")
-			g.passTime(time.Hour)
+			g.passTime(10 * time.Second)
 			g.refuse("t0", wire.RefusedHeld)
 			g.setHold("r1", true)
 			g.passTime(time.Hour)
@@ -201,11 +205,19 @@ func TestStories_Interruptions(t *testing.T) {
 			g.setHold("r1", true)
 			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonStopped)
 		},
+		"no-answer": func(g *story) {
+			g.setHold("r1", false)
+			g.requestEviction("t0")
+			g.passTime(wire.DefaultKillTimeout + stopMargin)
+			g.passTime(v1alpha1.InterruptionPause)
+			g.requestEviction("t0")
+			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonStopped)
+		},
 		"the-window-closes": func(g *story) {
 			g.setHold("r1", false)
-			g.windowClosesAt = g.now.Add(time.Minute)
+			g.windowClosesAt = g.now.Add(20 * time.Second)
 			g.requestEviction("t0")
-			g.passTime(time.Minute)
+			g.passTime(20 * time.Second)
 			g.windowClosesAt = g.now.Add(time.Hour)
 			g.requestEviction("t0")
 			g.passTime(time.Minute)

@@ -198,7 +198,7 @@ func (m *model) deleteIndexTask(name string) {
 func (m *model) evictTask(name string) {
 	if t := m.tasks[name]; t != nil {
 		next := t.DeepCopy()
-		next.Spec.EvictAttempt = next.Status.Attempt
+		next.Spec.EvictAttempt, next.Spec.EvictionWaitsFor = next.Status.Attempt, ""
 		m.writeTask(t, next)
 	}
 }

@@ -198,7 +198,7 @@ func (m *model) planTaskFromCache(name string) draft {
 	at := t.Spec.TargetRobot
 	if state.IsActive() {
 		at = t.CurrentRobot()
-		w.EvictionReason = m.evictionReason(t, at)
+		w.EvictionReason, w.EvictionWaitsFor = m.evictionOf(t, at)
 	}
 	if state.IsPlaceable() {
 		w.ReservedRobot, w.Rejected = m.placeTask(t)
@@ -390,6 +390,11 @@ func (m *model) applyDraft(d draft) {
 	}
 	if bindTask(d.actions.Rebind) && d.actions.PauseAttempt > 0 {
 		m.pauseAttempt(t, d.actions.PauseAttempt)
+	}
+	if t != nil && d.actions.WithdrawEviction {
+		next := t.DeepCopy()
+		next.Spec.EvictAttempt, next.Spec.EvictionWaitsFor = 0, ""
+		m.writeTask(t, next)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -28,6 +29,8 @@ type modelRobot struct {
 	up bool
 	// restartsTasks is set if its agent restarts tasks.
 	restartsTasks bool
+	// refuses is set if its agent refuses interruptions, and isHeld while a person at the robot holds it.
+	refuses, isHeld bool
 	// silent is set while it is connected but handles no message for its tasks.
 	silent bool
 	// inbox holds the messages in flight to the robot.
@@ -143,7 +146,10 @@ func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 	live := r.live[uid]
 	switch {
 	case d.Action == wire.ActionDelete:
-		if live != nil && d.Attempt >= live.attempt {
+		if r.mayRefuse(live, d) {
+			r.reportRefusal(uid)
+		} else if live != nil && d.Attempt >= live.attempt {
+			r.m.checkHold(r, uid)
 			r.refuseNext(live, func(next wire.Dispatch) bool { return next.Attempt <= d.Attempt })
 			r.stopAttempt(uid)
 		} else if live == nil {
@@ -255,7 +261,8 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 	named := map[attemptID]bool{}
 	for _, ref := range l.Refs {
 		id := attemptID{ref.UID, ref.Attempt}
-		named[id] = true
+		t := r.m.taskByUID(types.UID(ref.UID))
+		named[id] = r.m.broken != unlistsInterrupted || t == nil || !t.Status.IsInterruption()
 		live := r.live[ref.UID]
 		switch end, known := r.ends[id]; {
 		case ref.Started && !known:
@@ -278,6 +285,7 @@ func (r *modelRobot) applyList(l wire.TaskList) {
 			live.next = nil
 		}
 		if live.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, live.attempt}] {
+			r.m.checkHold(r, uid)
 			r.stopAttempt(uid)
 		}
 	}

@@ -167,7 +167,7 @@ func (s *modelServer) answerRegistration(id string) {
 		return
 	}
 	s.states.updateState(id, true, func(w *robotState) {
-		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true, RunsArrays: true, RestartsTasks: s.m.agents[id].restartsTasks})
+		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{AnswersDispatches: true, RunsArrays: true, RestartsTasks: s.m.agents[id].restartsTasks, RefusesInterruptions: s.m.agents[id].refuses, Local: s.m.agents[id].localState()})
 		w.awaitsResponse = false
 	})
 	s.lists.resendList(id)

@@ -63,6 +63,7 @@ type model struct {
 	retained map[string]any // task lists, by robot
 
 	started       map[attemptID]string // the robot that started the attempt
+	mayStop       map[attemptID]bool   // something else than an interruption may have ended the attempt
 	done          map[string]bool      // by robot and UID: the init task has done its part there
 	replicaRobots map[int]string       // by replica: the robot where its tasks wait for each other
 	array         modelArray
@@ -138,7 +139,7 @@ func newModel(t *rapid.T) *model {
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
 		done: map[string]bool{}, replicaRobots: map[int]string{}, cache: newModelCache(), array: newModelArray(), runs: newModelRuns(),
-		slices: map[string]*robotv1.HeartbeatSlice{}, stored: map[string]storedHeartbeat{},
+		slices: map[string]*robotv1.HeartbeatSlice{}, stored: map[string]storedHeartbeat{}, mayStop: map[attemptID]bool{},
 	}
 	m.heartbeats.Uptime, m.sliceView = m.uptime, kit.NewHeartbeats(m, m.uptime)
 	m.contacts = task.NewContacts(m.uptime, m.sliceView)
@@ -151,6 +152,7 @@ func newModel(t *rapid.T) *model {
 		m.agents[id] = &modelRobot{
 			m: m, id: id, live: map[string]*liveAttempt{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
 			ranges: map[attemptID]*runningRange{}, restartsTasks: rapid.IntRange(0, 3).Draw(t, "restarts tasks") > 0,
+			refuses: rapid.IntRange(0, 3).Draw(t, "refuses interruptions") > 0,
 		}
 	}
 	m.startServer()
@@ -229,6 +231,7 @@ func (m *model) runEvent() {
 		"cancel and requeue":     m.cancelAndRequeue,
 		"lag":                    func() { m.cache.lags = !m.cache.lags },
 		"delete slice":           m.deleteSlice,
+		"hold":                   func() { m.withOneRobot(m.changeHold) },
 	}
 	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
@@ -536,7 +539,7 @@ func (m *model) requestAction() {
 	}
 	state := lifecycle.JobState(m.job.Status.State)
 	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobActions(state), g) }
-	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "requeue index", "evict", "drain", "uncordon"); {
+	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "requeue index", "evict", "interrupt", "interrupt", "drain", "uncordon"); {
 	case action == "pause" && legal(lifecycle.JobPause):
 		m.updateJobSpec(func(s *robotv1.JobSpec) { s.DesiredState = robotv1.DesiredPaused })
 	case action == "resume" && legal(lifecycle.JobResume):
@@ -553,6 +556,8 @@ func (m *model) requestAction() {
 		m.requeue(robotv1.Requeue{Tasks: []string{indexTaskName(rapid.Int32Range(0, 8).Draw(m.t, "index"))}})
 	case action == "evict":
 		m.withOneTask(m.evictTask)
+	case action == "interrupt":
+		m.withOneTask(m.interruptTask)
 	case action == "drain", action == "uncordon":
 		m.withOneRobot(func(r *modelRobot) { m.robots[r.id].Spec.Drain = action == "drain" })
 	default:
@@ -574,6 +579,9 @@ func (m *model) requeue(action robotv1.Requeue) {
 func (m *model) storeTask(t *robotv1.Task) *robotv1.Task {
 	t.ResourceVersion = m.nextVersion()
 	m.tasks[t.Name] = t
+	if !isListed(t) {
+		m.mayStop[attemptID{string(t.UID), t.Status.Attempt}] = true
+	}
 	if lifecycle.TaskState(t.Status.State).OrPending() == lifecycle.TaskPending {
 		delete(m.toRequeue, t.Name)
 	}
