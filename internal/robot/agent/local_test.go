@@ -190,6 +190,59 @@ func TestLocal_MaintenanceIsUnlockedByMessage(t *testing.T) {
 	s.await("t1", 2, "its completion", func(r wire.Status) bool { return r.State == wire.ReportCompleted })
 }
 
+func TestLocal_HeldTaskIsNotInterrupted(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	killTasksAtEnd(t, dir)
+	agent := agentProcess(t, s, dir)
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	if !s.registers[0].RefusesInterruptions {
+		t.Error("the agent does not register that it refuses interruptions")
+	}
+	s.dispatch(shell("t1", "exec sleep 600"), 1)
+	s.awaitRunning("t1", 1)
+	interrupt := func() {
+		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionDelete, Task: shell("t1", "exec sleep 600"), Attempt: 1, Interruption: &wire.Interruption{}}, false)
+	}
+	if out := mustCommand(t, dir, "hold", "task-t1", "--reason", "a scan"); !strings.HasPrefix(out, "default/task-t1: held: ") {
+		t.Errorf("hold prints %q", out)
+	}
+	mustCommand(t, dir, "hold", "--reason", "a visit")
+	waitUntil(t, "the registration of the holds", func() bool { return len(s.lastLocal().Holds) == 2 })
+	if h := s.lastLocal().Holds[0]; h.ID == "" || h.UID != "t1" || h.Namespace != "default" || h.Name != "task-t1" || h.Reason != "a scan" || !strings.Contains(h.By, "(uid ") || h.Since.IsZero() {
+		t.Errorf("the hold is %+v", h)
+	}
+	for _, name := range []string{"tasks", "status"} {
+		if page := mustCommand(t, dir, name); !strings.Contains(page, "default/task-t1, since ") || !strings.Contains(page, "the robot, since ") || !strings.Contains(page, ": a visit") {
+			t.Errorf("%s prints %q", name, page)
+		}
+	}
+	if _, stderr, code := command(t, dir, "hold", "--reason", "again"); code != exitFailed || !strings.Contains(stderr, "held already, by ") {
+		t.Errorf("the second hold: exit status %d, %q", code, stderr)
+	}
+
+	must(t, agent.Process.Kill())
+	_ = agent.Wait()
+	agent = agentProcess(t, s, dir)
+	must(t, agent.Start())
+	refused := 0
+	waitUntil(t, "the refusal", func() bool {
+		interrupt() // the first one was sent before the agent had connected
+		for _, r := range s.reportsAbout("t1", 1) {
+			if r.Refused == wire.RefusedHeld && !r.IsTerminal() {
+				refused++
+			}
+		}
+		return refused > 0
+	})
+	mustCommand(t, dir, "release", "--all")
+	waitUntil(t, "the registration of the release", func() bool { return len(s.lastLocal().Holds) == 0 })
+	interrupt()
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped || end.Refused != "" {
+		t.Errorf("the end is %+v", end)
+	}
+}
+
 func TestLocal_RejectsInvalidCommands(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -201,6 +254,10 @@ func TestLocal_RejectsInvalidCommands(t *testing.T) {
 		{[]string{"maintenance"}, "on or off is required"},
 		{[]string{"maintenance", "soon"}, "on or off is required"},
 		{[]string{"maintenance", "on"}, "--reason is required"},
+		{[]string{"hold"}, "--reason is required"},
+		{[]string{"hold", "a", "b", "--reason", "x"}, "at most one task can be named"},
+		{[]string{"release", "a", "b"}, "at most one task can be named"},
+		{[]string{"release", "a", "--all"}, "name a task, or use --all"},
 		{[]string{"tasks", "a"}, `unexpected argument "a"`},
 		{[]string{"tasks", "-o", "yaml"}, `-o "yaml" must be text or json`},
 	} {
