@@ -178,7 +178,7 @@ func (g *story) refuse(name, refusal string) {
 }
 
 func TestStories_Interruptions(t *testing.T) {
-	for name, tell := range map[string]func(*story){
+	for name, play := range map[string]func(*story){
 		"held-and-then-released": func(g *story) {
 			g.setHold("r1", true)
 			g.requestEviction("t0")
@@ -230,7 +230,7 @@ func TestStories_Interruptions(t *testing.T) {
 			g.setRobot("r1", lifecycle.RobotOnline)
 			g.createTask("t0", 0, "")
 			g.reportSignal("t0", lifecycle.TaskStarted, "")
-			tell(g)
+			play(g)
 			golden.Equal(t, "interruption-"+name, g.output.String())
 		})
 	}
