@@ -70,10 +70,7 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	}
 	c.observeContact(w)
 	if state.IsActive() {
-		w.setEviction(c.Scheduler.Eviction(k))
-	}
-	if w.EvictionWaitsFor == v1alpha1.EvictionWaitsForWindows && c.InterruptibleUntil != nil {
-		w.WindowClosesAt = c.InterruptibleUntil(&t, w.Robot)
+		c.observeEviction(w, k)
 	}
 	return w, c.observeLost(ctx, w, state)
 }
@@ -145,6 +142,14 @@ func (c *Controller) readOpenAttempts(ctx context.Context, t *v1alpha1.Task) (op
 		open = append(open, e)
 	}
 	return open, nil
+}
+
+// observeEviction reads why the Task must leave its robot, and until when the eviction may happen.
+func (c *Controller) observeEviction(w *Input, task types.NamespacedName) {
+	w.setEviction(c.Scheduler.Eviction(task))
+	if w.EvictionWaitsFor == v1alpha1.EvictionWaitsForWindows && c.InterruptibleUntil != nil {
+		w.WindowClosesAt = c.InterruptibleUntil(w.Task, w.Robot)
+	}
 }
 
 // setEviction sets why the Task must leave its robot, and what that waits for: an eviction was requested, the
