@@ -73,7 +73,7 @@ seccompProfile:
 {{/* The features with selected controllers, as a list in JSON. Each has a role in files/rbac. */}}
 {{- define "k8s4r.features" -}}
 {{- $selected := list -}}
-{{- range $feature, $names := dict "robots" (list "job" "taskgroup" "task" "robot" "robotidentity") "flows" (list "jobflow" "jobtemplate" "cronjobflow") "vcjob" (list "vcjob") "raycluster" (list "raycluster") -}}
+{{- range $feature, $names := dict "robots" (list "job" "taskgroup" "task" "robot" "robotidentity" "rollout" "maintenancewindow") "flows" (list "jobflow" "jobtemplate" "cronjobflow") "vcjob" (list "vcjob") "raycluster" (list "raycluster") -}}
 {{- if include "k8s4r.selectsAny" (dict "controllers" $.Values.manager.controllers "names" $names) -}}
 {{- $selected = append $selected $feature -}}
 {{- end -}}
