@@ -25,11 +25,11 @@ func RobotFrom(r *v1alpha1.Robot) Robot {
 type Obstacle int
 
 const (
-	// NoObstacle: the task may be interrupted.
+	// NoObstacle means that the task may be interrupted.
 	NoObstacle Obstacle = iota
-	// OutsideWindow: no maintenance window of the robot is open.
+	// OutsideWindow means that no maintenance window of the robot is open.
 	OutsideWindow
-	// Held: a person at the robot holds the task, or all of them.
+	// Held means that a person at the robot holds the task, or all of them.
 	Held
 )
 
