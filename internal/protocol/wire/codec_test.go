@@ -83,9 +83,9 @@ func TestEncode_RoundTrips(t *testing.T) {
 		roundTrip(t, status(t))
 		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskReference{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started"), StartsNoRun: rapid.Bool().Draw(t, "starts no run")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), RobotUID: words(t, "list era"), ServerConnectionID: words(t, "server connection"), SendsSecrets: rapid.Bool().Draw(t, "sends secrets")})
 		roundTrip(t, Ack{Heartbeat: rapid.Uint64().Draw(t, "n"), Tasks: []TaskAck{{UID: words(t, "acked"), Attempt: 1, Seq: rapid.Uint64().Draw(t, "acked seq")}}})
-		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels"), Policy: drawPolicy(t)})
+		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels"), Policy: drawPolicy(t), UpdatesItself: true, AgentUpdate: &AgentUpdate{Rollout: words(t, "rollout"), Try: 1, IsRevert: true, Version: words(t, "to"), State: AgentFailed, Message: words(t, "why"), At: moment(t, "update")}})
 		roundTrip(t, Heartbeat{Seq: rapid.Uint64().Draw(t, "beat")})
-		roundTrip(t, Response{Success: rapid.Bool().Draw(t, "success"), Message: words(t, "answer"), RobotID: words(t, "robot id")})
+		roundTrip(t, Response{Success: rapid.Bool().Draw(t, "success"), Message: words(t, "answer"), RobotID: words(t, "robot id"), AgentOrder: &AgentOrder{Rollout: words(t, "rollout"), Try: 1, IsRevert: true, Version: words(t, "to"), WindowSeconds: 60, Artifact: &AgentArtifact{OS: "linux", Arch: "arm64", Source: words(t, "source"), Size: 5, SHA256: words(t, "sum"), Signature: words(t, "signature")}}})
 		roundTrip(t, Presence{Online: rapid.Bool().Draw(t, "online"), Graceful: rapid.Bool().Draw(t, "graceful")})
 	})
 }

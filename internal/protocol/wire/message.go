@@ -35,6 +35,11 @@ type Register struct {
 	Policy *policy.Policy `json:"policy,omitempty"`
 	// Local (v2) is what people at the robot have decided. If nil, nothing. Registering again replaces it.
 	Local *LocalState `json:"local,omitempty"`
+	// UpdatesItself (v2) is set by agents that act by Response.AgentOrder. Others get none.
+	UpdatesItself bool `json:"updatesItself,omitempty"`
+	// AgentUpdate (v2) is what the agent reports about the last AgentOrder. If nil, it has none. An agent
+	// registers again when the state changes.
+	AgentUpdate *AgentUpdate `json:"agentUpdate,omitempty"`
 	// ConnectionID (v2) identifies the connection that carries the registration. It is different for
 	// each connection. Empty from agents that do not send it.
 	ConnectionID string `json:"connectionId,omitempty"`
@@ -51,6 +56,8 @@ type Response struct {
 	// UnlockMaintenance (v2) is the ID of the Maintenance that a user of the cluster has ended. Empty:
 	// none.
 	UnlockMaintenance string `json:"unlockMaintenance,omitempty"`
+	// AgentOrder (v2) asks the agent to replace its program. If nil, there is nothing to do.
+	AgentOrder *AgentOrder `json:"agentOrder,omitempty"`
 }
 
 // Heartbeat reports that the agent is connected. Legacy agents set RobotID, Token and DeviceInfo

@@ -66,6 +66,13 @@ type Config struct {
 	// RestartsTasks makes the robot an agent that restarts tasks by their restartPolicy. Run, Exit and
 	// OnStart apply to each run.
 	RestartsTasks bool
+	// AgentVersion is what the agent reports as its version. If empty, sim.
+	AgentVersion string
+	// UpdatesItself makes the robot an agent that acts by orders to update it.
+	UpdatesItself bool
+	// OnAgentOrder is called for each such order, and returns the state that the robot reports and the version that
+	// it then has. An empty state reports nothing, an empty version stays. It must not block.
+	OnAgentOrder func(o wire.AgentOrder) (state, version string)
 	// OmitsConnectionID makes the robot an agent of an earlier version, which sends no connection id.
 	OmitsConnectionID bool
 }
@@ -87,6 +94,7 @@ type Robot struct {
 	attempts     map[key]*attempt
 	starts       map[string]int // by UID
 	indexStarts  map[string][]int32
+	agent        agent
 	acked        uint64 // last heartbeat
 	refused      int    // older attempts, and lists that were out of date
 }
@@ -140,6 +148,9 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 	if cfg.ProgressEvery == 0 {
 		cfg.ProgressEvery = progressEvery
 	}
+	if cfg.AgentVersion == "" {
+		cfg.AgentVersion = "sim"
+	}
 	u, err := url.Parse(cfg.Broker)
 	if err != nil {
 		return nil, fmt.Errorf("broker %q: %w", cfg.Broker, err)
@@ -147,6 +158,7 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 	r := &Robot{
 		cfg: cfg, host: u.Host, done: make(chan struct{}), responses: make(chan wire.Response, 1), heartbeatNow: make(chan struct{}, 1), reports: make(chan outgoing, 1024),
 		attempts: map[key]*attempt{}, starts: map[string]int{}, indexStarts: map[string][]int32{},
+		agent: agent{version: cfg.AgentVersion},
 	}
 	if r.ship, err = logship.New(logship.Config{Publish: r.publishLogs, Done: func(logship.Attempt) {}}); err != nil {
 		return nil, err
@@ -214,13 +226,15 @@ func (r *Robot) currentConnectionID() string {
 }
 
 func (r *Robot) sendRegister() {
-	r.publishKind(wire.KindRegister, wire.Register{
-		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), AgentVersion: "sim", Labels: r.cfg.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: r.cfg.RestartsTasks,
+	m := wire.Register{
+		RobotID: r.cfg.RobotID, ConnectionID: r.currentConnectionID(), Labels: r.cfg.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: r.cfg.RestartsTasks,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
 			CPU: &wire.CPU{LogicalCores: 64}, Memory: &wire.Memory{Total: 256 << 30}, Drivers: []string{"exec", "raw_exec"},
 		},
-	})
+	}
+	r.addAgent(&m)
+	r.publishKind(wire.KindRegister, m)
 }
 
 // AwaitOnline blocks until the server has accepted the robot.
@@ -352,6 +366,9 @@ func (r *Robot) handleResponse(a wire.Response) {
 		return
 	}
 	r.ship.SetSendsRuns(a.StoresRuns)
+	if a.AgentOrder != nil {
+		r.wg.Go(func() { r.handleOrder(*a.AgentOrder) })
+	}
 	select {
 	case r.heartbeatNow <- struct{}{}:
 	default:
