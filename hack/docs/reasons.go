@@ -24,6 +24,7 @@ var reasonSources = []struct{ dir, heading string }{
 	{"internal/server/gateway", "Task: Secrets and arrays. Task and Robot: restore from a backup"},
 	{"internal/controllers/taskgroup", "TaskGroup"},
 	{"internal/controllers/rollout", "Rollout"},
+	{"internal/core/rollout", "Rollout: agents that cannot be updated"},
 	{"internal/controllers/robot", "Robot: approval"},
 	{"internal/core/taskcounts", "Job and TaskGroup: deadline"},
 	{"internal/controllers/job", "Job: actions"},

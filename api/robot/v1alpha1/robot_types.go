@@ -280,6 +280,13 @@ type AgentInfo struct {
 	// window has closed. Others stop what they are asked to.
 	// +optional
 	RefusesInterruptions bool `json:"refusesInterruptions,omitempty"`
+	// UpdatesItself is true if the agent acts by Rollouts of the kind Agent: its policy file has a key in
+	// update.publicKeys.
+	// +optional
+	UpdatesItself bool `json:"updatesItself,omitempty"`
+	// Update is what the agent last reported about an order to update it. If not set, it has none.
+	// +optional
+	Update *AgentUpdate `json:"update,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

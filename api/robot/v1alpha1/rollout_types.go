@@ -6,14 +6,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Rollout changes a Job from one revision to another in waves, and stops by itself if too many robots
-// fail.
+// Rollout changes a Job from one revision to another in waves, or the agents of robots to a version, and
+// stops by itself if too many robots fail.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=rollouts,singular=rollout,shortName=rro,categories=k8s4r
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.target.kind`
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.target.name`
 // +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.revision`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.target.agent.version`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Wave",type=string,JSONPath=`.status.currentWave`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.counts.total`
@@ -58,16 +60,25 @@ const (
 // ApprovalManual is the value of approval of a wave that waits for a user.
 const ApprovalManual = "manual"
 
-// RolloutSpec defines what a Rollout changes. A unit below is a robot if the Job is of type system or
-// sysbatch, and a replica if it is of type service.
+// RolloutSpec defines what a Rollout changes. A unit below is a robot if the target is the agent or a Job of
+// type system or sysbatch, and a replica if it is a Job of type service.
 //
 // +kubebuilder:validation:XValidation:rule="self.target == oldSelf.target",message="target: a Rollout changes one target to one revision; create another Rollout"
+// +kubebuilder:validation:XValidation:rule="(has(self.target.kind) && self.target.kind == 'Agent') || !has(self.robotSelector)",message="robotSelector: is for target.kind Agent only; a Job selects its robots by its constraints, and a wave by its own robotSelector"
+// +kubebuilder:validation:XValidation:rule="has(self.robotSelector) == has(oldSelf.robotSelector) && (!has(self.robotSelector) || self.robotSelector == oldSelf.robotSelector)",message="robotSelector: cannot change; create another Rollout"
 // +kubebuilder:validation:XValidation:rule="has(self.waves[self.waves.size() - 1].percent) && self.waves[self.waves.size() - 1].percent == 100",message="waves: the last wave must have percent: 100, so that every robot is covered; give it approval: manual to decide later"
 // +kubebuilder:validation:XValidation:rule="self.waves.map(w, w.name) == oldSelf.waves.map(w, w.name) && self.waves.map(w, has(w.percent) ? w.percent : 0) == oldSelf.waves.map(w, has(w.percent) ? w.percent : 0) && self.waves.map(w, has(w.count) ? w.count : 0) == oldSelf.waves.map(w, has(w.count) ? w.count : 0) && self.waves.map(w, has(w.approval)) == oldSelf.waves.map(w, has(w.approval)) && self.waves.map(w, has(w.robotSelector)) == oldSelf.waves.map(w, has(w.robotSelector)) && self.waves.all(w, !has(w.robotSelector) || oldSelf.waves.exists(o, o.name == w.name && has(o.robotSelector) && o.robotSelector == w.robotSelector))",message="waves: names, order, robotSelector, percent, count and approval cannot change; create another Rollout"
 // +kubebuilder:validation:XValidation:rule="!has(self.approvedWaves) || self.approvedWaves.all(w, self.waves.exists(x, x.name == w))",message="approvedWaves: must be names of waves"
 type RolloutSpec struct {
 	// Target is what is changed.
 	Target RolloutTarget `json:"target"`
+
+	// RobotSelector includes the robots of the namespace that have all of these labels, in spec.labels or
+	// metadata.labels. If empty, all. For target.kind Agent only.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=64
+	RobotSelector map[string]string `json:"robotSelector,omitempty"`
 
 	// Waves are changed one after another. A unit belongs to the first wave that includes it. The last
 	// wave must have percent 100, so that the Rollout covers every unit; with approval manual it waits.
@@ -82,7 +93,8 @@ type RolloutSpec struct {
 	Rate *RolloutRate `json:"rate,omitempty"`
 
 	// MaxUnavailable is how many units of a group may be changing at the same time: a number, or a
-	// percentage of all. If empty, update.maxParallel of the group; if both are set, the smaller.
+	// percentage of all. If empty, update.maxParallel of the group; if both are set, the smaller. For
+	// target.kind Agent it bounds the robots in contact; if empty, all of a wave.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? int(self) >= 1 && int(self) <= 1000000 : string(self).matches('^([1-9][0-9]?|100)%$')",message="maxUnavailable: must be a number from 1 to 1000000, or a percentage from 1% to 100%"
@@ -140,21 +152,31 @@ type RolloutSpec struct {
 }
 
 // RolloutTarget is what a Rollout changes.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.kind) && self.kind == 'Agent') || has(self.name)",message="name: is required; it is the name of a Job"
+// +kubebuilder:validation:XValidation:rule="(has(self.kind) && self.kind == 'Agent') || !has(self.agent)",message="agent: is for kind Agent only; set kind: Agent and remove name, or remove agent"
+// +kubebuilder:validation:XValidation:rule="!(has(self.kind) && self.kind == 'Agent') || has(self.agent)",message="agent: is required for kind Agent; it has the version and the artifacts"
+// +kubebuilder:validation:XValidation:rule="!(has(self.kind) && self.kind == 'Agent') || !has(self.name) && (!has(self.revision) || self.revision == 0)",message="name, revision: an Agent has none; remove them"
 type RolloutTarget struct {
-	// Kind of the object.
+	// Kind of what is changed: the tasks of a Job, or the program k8s4r-agent on robots. Agent needs the verb
+	// updateagents on robots.
 	// +optional
-	// +kubebuilder:validation:Enum=Job
+	// +kubebuilder:validation:Enum=Job;Agent
 	// +kubebuilder:default=Job
 	Kind string `json:"kind,omitempty"`
-	// Name of the object, in the namespace of the Rollout.
+	// Name of the Job, in the namespace of the Rollout. Not for kind Agent.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-	// Revision of the object. If 0, the newest one when the Rollout starts.
+	Name string `json:"name,omitempty"`
+	// Revision of the Job. If 0, the newest one when the Rollout starts. Not for kind Agent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Revision int64 `json:"revision,omitempty"`
+	// Agent is the version that robots are updated to. For kind Agent only.
+	// +optional
+	Agent *AgentRelease `json:"agent,omitempty"`
 }
 
 // RolloutWave is a part of the units.
@@ -192,7 +214,7 @@ type RolloutWave struct {
 	// +kubebuilder:validation:Enum=manual
 	Approval string `json:"approval,omitempty"`
 	// HealthyFor is how long a unit must run with the new revision until it counts as updated. If empty,
-	// update.minHealthyTime of its group; if both are set, the longer.
+	// update.minHealthyTime of its group, or for an agent 10s; if both are set, the longer.
 	// +optional
 	HealthyFor *Duration `json:"healthyFor,omitempty"`
 	// AbortAt is when the Rollout is aborted by the units of this wave. If empty, only that of the
@@ -245,9 +267,13 @@ type RolloutStatus struct {
 	// Message describes the phase.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Revision that the target is changed to. Zero until it is known.
+	// Revision that the target is changed to. Zero until it is known, and for the agent.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
+	// Version that agents are updated to. Empty until the Rollout has started, and for a Job.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
 	// TargetUID is the UID of the target when the Rollout started. The revisions of another object of the
 	// same name are not those of this Rollout.
 	// +optional

@@ -104,8 +104,11 @@ func rolloutTargets(o client.Object) []string {
 	return rollout.TargetOf(o.(*v1alpha1.Rollout))
 }
 
-// findTarget returns the job that a Rollout changes.
+// findTarget returns the job that a Rollout changes, if it changes one.
 func findTarget(_ context.Context, o client.Object) []reconcile.Request {
+	if o.(*v1alpha1.Rollout).Spec.Target.IsAgent() {
+		return nil
+	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Rollout).Spec.Target.Name}}}
 }
 

@@ -74,6 +74,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Robot{}, c.robots.Handler(c.enqueueCounting)).
 		Watches(&v1alpha1.MaintenanceWindow{}, c.windowHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Robot{}, c.agentHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }

@@ -40,8 +40,10 @@ type Unit struct {
 	rollout.Unit
 	// Groups are the groups of which the unit should have Tasks.
 	Groups []string
+	// Agent is what is changed of a robot by a Rollout of agents. Nil for a Job.
+	Agent *Agent
 	// InContact reports whether the unit can be changed now: its robot is online and, for robots as units,
-	// takes new tasks. A replica without a robot can.
+	// takes new tasks. A replica without a robot can. For an agent, its robot is online.
 	InContact bool
 	// ContactSince is when contact was seen to begin. Zero if it has lasted since the first observation.
 	ContactSince time.Time
@@ -54,6 +56,24 @@ type Unit struct {
 	Last    State
 	HasLast bool
 	Tasks   []Task
+}
+
+// Agent is the agent of a robot. Its times are those that this manager has seen.
+type Agent struct {
+	Version string
+	// Update is what the agent last reported about an order, of any Rollout. Nil if nothing.
+	Update *v1alpha1.AgentUpdate
+	// Obstacle is why the agent cannot be updated.
+	Obstacle rollout.Obstacle
+	// HasSettled reports whether the agent has the version of the Rollout, and does not test it any more.
+	HasSettled bool
+	// HadVersion reports whether it has the version for another reason than this Rollout.
+	HadVersion bool
+	// HealthySince is since when the agent has settled and is in contact, and SeenHealthy when it was last seen
+	// so. Zero if it has not settled.
+	HealthySince, SeenHealthy time.Time
+
+	needsRevert bool
 }
 
 // Task is a Task of a unit.

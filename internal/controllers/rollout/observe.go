@@ -29,22 +29,32 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return nil, err
 	}
 	w := &Input{Rollout: &r}
-	if w.Job, err = c.getJob(ctx, &r); err != nil {
-		return nil, err
+	c.memory.Update(k, r.UID, func(m *memory) { w.LastStatus, w.ObservedSince = m.lastStatus, m.sightings.since })
+	if r.Spec.Target.IsAgent() {
+		return w, c.observeAgents(ctx, w)
+	}
+	return w, c.observeJob(ctx, w)
+}
+
+// observeJob reads the input of Plan for a Rollout of a Job.
+func (c *Controller) observeJob(ctx context.Context, w *Input) error {
+	r, k := w.Rollout, client.ObjectKeyFromObject(w.Rollout)
+	var err error
+	if w.Job, err = c.getJob(ctx, r); err != nil {
+		return err
 	}
 	if w.Newer, err = c.findNewer(ctx, w); err != nil {
-		return nil, err
+		return err
 	}
-	c.memory.Update(k, r.UID, func(m *memory) { w.LastStatus, w.ObservedSince = m.lastStatus, m.sightings.since })
 	if !w.needsRevisions() {
 		c.memory.Update(k, r.UID, func(m *memory) { m.dropObserved(c.Now()) })
-		return w, nil
+		return nil
 	}
 	templates, err := c.readRevisions(ctx, w)
-	if err != nil || w.Target == nil || !countsUnits(&r) && r.Status.Phase != v1alpha1.RolloutComplete {
-		return w, err
+	if err != nil || w.Target == nil || !countsUnits(r) && r.Status.Phase != v1alpha1.RolloutComplete {
+		return err
 	}
-	return w, c.observeUnits(ctx, w, templates)
+	return c.observeUnits(ctx, w, templates)
 }
 
 // needsRevisions reports whether the next status depends on the revisions of the Job.

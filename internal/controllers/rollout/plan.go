@@ -81,8 +81,10 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 func (p *plan) decide() {
 	switch {
 	case p.s.Phase == v1alpha1.RolloutSuperseded:
-	case p.s.Revision == 0:
+	case !rollout.HasStarted(p.r):
 		p.start()
+	case p.isOfAgents():
+		p.decideAgents()
 	case p.Job == nil || p.Job.UID != p.s.TargetUID:
 		p.supersede(fmt.Sprintf("Job %s was deleted; its revisions no longer exist", p.r.Spec.Target.Name))
 	case p.Newer != "":
@@ -151,10 +153,12 @@ func (p *plan) followLive(desired string) {
 	}
 }
 
-// followComplete counts the units of a complete Rollout. It can be reverted only until the Job has its
-// revision: then there is nothing left to return to.
+// followComplete counts the units of a complete Rollout. That of a Job can be reverted only until the Job has
+// its revision: then there is nothing left to return to.
 func (p *plan) followComplete(desired string) {
 	switch {
+	case desired == v1alpha1.RolloutDesiredReverted && p.isOfAgents():
+		p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
 	case desired == v1alpha1.RolloutDesiredReverted && p.Job.Status.CurrentRevision == p.s.FromRevision && p.s.FromRevision != p.s.Revision:
 		p.beginRevert(ReasonRevertRequested, "desiredState is reverted")
 	case desired == v1alpha1.RolloutDesiredReverted:
@@ -165,7 +169,7 @@ func (p *plan) followComplete(desired string) {
 	}
 }
 
-// beginRevert returns all units to the current revision of the Job.
+// beginRevert returns all units to the current revision of the Job, or agents to the version of before.
 func (p *plan) beginRevert(reason, why string) {
 	p.s.Phase = v1alpha1.RolloutReverting
 	p.s.CompletedAt, p.s.CurrentWave = nil, ""
@@ -173,19 +177,15 @@ func (p *plan) beginRevert(reason, why string) {
 	p.revert()
 }
 
-// revert ends a Rollout once no unit in contact has another revision than the current one of the Job. Others
-// follow when they are back, or released.
+// revert ends a Rollout once no unit in contact has another revision than the current one of the Job, or the
+// version of the Rollout. Others follow when they are back, or released.
 func (p *plan) revert() {
 	left, held := p.countUnreverted()
 	if left > 0 {
-		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to revision %d", countOf(left, "unit"), p.Job.Status.CurrentRevision))
+		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to %s", countOf(left, "unit"), p.describeBase()))
 		return
 	}
-	message := fmt.Sprintf("all units in contact have revision %d", p.Job.Status.CurrentRevision)
-	if held > 0 {
-		message += fmt.Sprintf(", except %s held at the robots", countOf(held, "unit"))
-	}
-	p.end(v1alpha1.RolloutReverted, p.describeEnd(message))
+	p.end(v1alpha1.RolloutReverted, p.describeEnd(p.describeReverted(held)))
 	p.addEvent(Event{Reason: v1alpha1.RolloutReverted, Message: p.s.Message, IsWarning: true})
 }
 
@@ -195,7 +195,7 @@ func (p *plan) countUnreverted() (left, held int) {
 	for i := range p.Units {
 		u := &p.Units[i]
 		switch {
-		case !u.InContact || !u.hasOther(p.Current):
+		case !u.InContact || !p.needsRevert(u):
 		case p.findObstacle(u, p.Current).Obstacle == window.Held:
 			held++
 		default:
@@ -220,7 +220,7 @@ func (p *plan) addEvent(e Event) { p.out.Events = append(p.out.Events, e) }
 func (p *plan) requeueAt(at time.Time) { kit.SetEarliest(&p.out.RequeueAt, at) }
 
 // isHeld reports whether the Job starts no tasks, so that no unit can become healthy.
-func (p *plan) isHeld() bool { return !taskcounts.CanStartTasks(p.Job) }
+func (p *plan) isHeld() bool { return !p.isOfAgents() && !taskcounts.CanStartTasks(p.Job) }
 
 // finishStatus decides whether the status is written now. Counts alone wait for the tick.
 func (p *plan) finishStatus() {
@@ -241,7 +241,7 @@ func (p *plan) finishStatus() {
 // hasDecided reports whether the status differs in more than counts and texts.
 func (p *plan) hasDecided() bool {
 	was := &p.Rollout.Status
-	if p.s.Phase != was.Phase || p.s.ObservedGeneration != was.ObservedGeneration || p.s.Revision != was.Revision || len(p.s.Waves) != len(was.Waves) {
+	if p.s.Phase != was.Phase || p.s.ObservedGeneration != was.ObservedGeneration || p.s.Revision != was.Revision || p.s.Version != was.Version || len(p.s.Waves) != len(was.Waves) {
 		return true
 	}
 	for i := range p.s.Waves {

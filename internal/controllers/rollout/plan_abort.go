@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // Reasons of the condition Failed and of events.
@@ -39,18 +40,19 @@ func (p *plan) findAbortCause(i int) string {
 
 // isReached reports whether so many units have failed. If a is nil, that never is.
 func isReached(a *v1alpha1.RolloutAbort, c *waveCounts) bool {
-	finished := int64(c.Updated) + int64(c.Failed)
-	return a != nil && c.Failed > 0 && finished >= int64(a.MinFinished) && int64(c.Failed)*100 >= int64(a.Percent)*finished
+	failed := int64(c.attemptedFailures())
+	finished := int64(c.Updated) + failed
+	return a != nil && failed > 0 && finished >= int64(a.MinFinished) && failed*100 >= int64(a.Percent)*finished
 }
 
 func describeAbort(scope string, a *v1alpha1.RolloutAbort, c *waveCounts) string {
-	return fmt.Sprintf("%s: %d of %d finished units have failed, and abortAt is %d%%", scope, c.Failed, c.Failed+c.Updated, a.Percent)
+	return fmt.Sprintf("%s: %d of %d finished units have failed, and abortAt is %d%%", scope, c.attemptedFailures(), c.attemptedFailures()+c.Updated, a.Percent)
 }
 
 // abortByFailures aborts the Rollout as onAbort demands.
 func (p *plan) abortByFailures(cause string) {
 	if p.r.Spec.OnAbort == v1alpha1.OnAbortRevert {
-		p.addEvent(Event{Reason: v1alpha1.RolloutAborted, Message: cause + "; all units return to the revision of before", IsWarning: true})
+		p.addEvent(Event{Reason: v1alpha1.RolloutAborted, Message: cause + "; all units return to " + p.describeBefore(), IsWarning: true})
 		p.beginRevert(ReasonTooManyFailedUnits, cause)
 		return
 	}
@@ -68,7 +70,7 @@ func (p *plan) abort(reason, cause string) {
 }
 
 func (p *plan) describeAborted() string {
-	if p.s.Revision == 0 {
+	if !rollout.HasStarted(p.r) {
 		return "nothing was changed"
 	}
 	if p.r.Spec.DesiredState == "" || p.r.Spec.DesiredState == v1alpha1.RolloutDesiredRunning {

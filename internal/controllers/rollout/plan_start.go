@@ -17,21 +17,7 @@ const maxListedRevisions = 10
 
 // start finds the revision of a Rollout, or sets why that is not possible yet.
 func (p *plan) start() {
-	switch p.r.Spec.DesiredState {
-	case v1alpha1.RolloutDesiredAborted:
-		p.abort(ReasonAbortRequested, "desiredState was aborted before the Rollout started")
-		return
-	case v1alpha1.RolloutDesiredReverted:
-		p.setFailed(ReasonRevertRequested, "desiredState was reverted before the Rollout started")
-		p.end(v1alpha1.RolloutReverted, "desiredState was reverted before the Rollout started")
-		return
-	}
-	if p.s.Phase == v1alpha1.RolloutAborted || p.s.Phase == v1alpha1.RolloutReverted {
-		p.s.Message = "the Rollout ended before it started; create another one"
-		return
-	}
-	if p.Newer != "" {
-		p.supersede(fmt.Sprintf("Rollout %s is newer", p.Newer))
+	if p.endsBeforeStart() {
 		return
 	}
 	p.s.Phase = v1alpha1.RolloutPending
@@ -43,8 +29,34 @@ func (p *plan) start() {
 		return
 	}
 	p.s.Phase, p.s.Message = v1alpha1.RolloutProgressing, "starting"
-	p.s.Revision, p.s.FromRevision, p.s.TargetUID = wantedRevision(p.r, p.Job), p.Job.Status.CurrentRevision, p.Job.UID
+	if p.isOfAgents() {
+		p.s.Version = p.r.Spec.Target.Agent.Version
+	} else {
+		p.s.Revision, p.s.FromRevision, p.s.TargetUID = wantedRevision(p.r, p.Job), p.Job.Status.CurrentRevision, p.Job.UID
+	}
 	p.requeueAt(p.now)
+}
+
+// endsBeforeStart ends a Rollout that must not start, and reports whether it has ended.
+func (p *plan) endsBeforeStart() bool {
+	switch p.r.Spec.DesiredState {
+	case v1alpha1.RolloutDesiredAborted:
+		p.abort(ReasonAbortRequested, "desiredState was aborted before the Rollout started")
+		return true
+	case v1alpha1.RolloutDesiredReverted:
+		p.setFailed(ReasonRevertRequested, "desiredState was reverted before the Rollout started")
+		p.end(v1alpha1.RolloutReverted, "desiredState was reverted before the Rollout started")
+		return true
+	}
+	if p.s.Phase == v1alpha1.RolloutAborted || p.s.Phase == v1alpha1.RolloutReverted {
+		p.s.Message = "the Rollout ended before it started; create another one"
+		return true
+	}
+	if p.Newer != "" {
+		p.supersede(fmt.Sprintf("Rollout %s is newer", p.Newer))
+		return true
+	}
+	return false
 }
 
 // wantedRevision returns the revision that a Rollout changes to. It returns 0 if the Job has none yet.
@@ -70,6 +82,8 @@ func mayChangeTo(r *v1alpha1.Rollout, j *v1alpha1.Job) bool {
 func (p *plan) obstacle() string {
 	name := p.r.Spec.Target.Name
 	switch {
+	case p.isOfAgents():
+		return "" // robots are units, whatever they run
 	case p.Job == nil:
 		return fmt.Sprintf("Job %s not found in namespace %s; create it, or create a Rollout of another Job", name, p.r.Namespace)
 	case p.Job.DeletionTimestamp != nil:

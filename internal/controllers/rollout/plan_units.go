@@ -29,9 +29,14 @@ type waveCounts struct {
 	// stragglers counts those out of contact, those that come and go, and those that are held or whose windows never
 	// open. The wave waits for them for maxWaiting.
 	stragglers int
+	// unable counts the failed units that could not be changed at all.
+	unable int32
 	// lastFailed is when the last of the failed units got its revision.
 	lastFailed time.Time
 }
+
+// attemptedFailures returns the number of failed units that were changed.
+func (c *waveCounts) attemptedFailures() int32 { return c.Failed - c.unable }
 
 // countUnits computes the state of all units. Those of waves that have not started are waiting.
 func (p *plan) countUnits() {
@@ -57,6 +62,10 @@ func (p *plan) total() *waveCounts { return &p.waveCounts[len(p.waveCounts)-1] }
 func (p *plan) countInWave(i int) {
 	u, c, state := &p.Units[i], &p.waveCounts[p.waves[i]], p.states[i]
 	c.add(state)
+	if state == StateFailed && p.isUnable(u, p.waves[i]) {
+		c.unable++
+		p.total().unable++
+	}
 	switch {
 	case state == StateUpdated || state == StateFailed:
 		if state == StateFailed {
@@ -117,6 +126,9 @@ func (c *waveCounts) add(s State) {
 
 // findState returns the state of a unit of a wave that has started.
 func (p *plan) findState(u *Unit, wave int) State {
+	if u.Agent != nil {
+		return p.findAgentState(u, wave)
+	}
 	if t := p.findFailed(u, wave); t != nil {
 		p.addFailure(wave, v1alpha1.RolloutFailure{Unit: u.Name, Task: t.Name, Reason: t.Reason, Message: t.Message})
 		return StateFailed
@@ -250,17 +262,33 @@ func (p *plan) hasExceededDeadline(u *Unit, wave int) bool {
 	case u.beginsToChange():
 		from = p.now
 	case from.IsZero():
-		from = p.ObservedSince
+		from = later(p.ObservedSince, p.startedAt(wave))
 	}
-	if c := meta.FindStatusCondition(p.Job.Status.Conditions, v1alpha1.ConditionSuspended); c != nil && c.Status == metav1.ConditionFalse {
-		from = later(from, c.LastTransitionTime.Time)
-	}
+	from = later(from, p.resumedAt())
 	at := later(from.Add(rollout.Deadline(p.r)), p.ObservedSince.Add(min(rollout.Deadline(p.r), settleTime)))
 	if p.now.Before(at) {
 		p.requeueAt(at)
 		return false
 	}
 	return true
+}
+
+func (p *plan) startedAt(wave int) time.Time {
+	if at := p.s.Waves[wave].StartedAt; at != nil {
+		return at.Time
+	}
+	return time.Time{}
+}
+
+// resumedAt returns when the Job was last resumed. Zero if it never was, and for agents.
+func (p *plan) resumedAt() time.Time {
+	if p.Job == nil {
+		return time.Time{}
+	}
+	if c := meta.FindStatusCondition(p.Job.Status.Conditions, v1alpha1.ConditionSuspended); c != nil && c.Status == metav1.ConditionFalse {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // beginsToChange reports whether a unit that is updating now was known to be not.

@@ -86,7 +86,7 @@ func (p *plan) runWave(i int) bool {
 // distinguishable from the failed ones by their time, which has seconds.
 func (p *plan) retryWave(i int) bool {
 	w, c := &p.s.Waves[i], &p.waveCounts[i]
-	if c.Failed == 0 || w.Retries >= p.r.Spec.Retry {
+	if c.attemptedFailures() == 0 || w.Retries >= p.r.Spec.Retry {
 		return false
 	}
 	at := p.now.Truncate(time.Second)
@@ -97,6 +97,9 @@ func (p *plan) retryWave(i int) bool {
 	w.Retries++
 	w.RetriedAt, w.WaitingSince = p.microNow(), nil
 	w.RetriedAt.Time = at
+	if p.boundsAgents() {
+		w.AdmittedBound = 0 // those that are tried again are admitted one after another, too
+	}
 	p.countUnits()
 	p.s.Message = p.describeProgress()
 	return true
@@ -187,21 +190,34 @@ func (p *plan) findBound(i int) int64 {
 
 // admitFirst admits the units of a wave that starts: all, or with a rate the first one.
 func (p *plan) admitFirst(i int) {
-	w := &p.s.Waves[i]
 	if p.r.Spec.Rate == nil {
-		w.AdmittedBound = w.Bound
-	} else {
-		w.AdmittedBound, w.AdmittedAt = min(w.Bound, rollout.BoundFor(p.unadmittedPositions(i), 1)), p.microNow()
+		p.admit(i, p.freeSlots())
+		return
+	}
+	p.s.Waves[i].AdmittedAt = p.microNow()
+	p.admit(i, min(1, p.freeSlots()))
+}
+
+// admit admits up to n more units of a wave. If none is left, it admits those that come later.
+func (p *plan) admit(i, n int) {
+	if n <= 0 {
+		return
+	}
+	w, left := &p.s.Waves[i], p.unadmittedPositions(i)
+	w.AdmittedBound = w.Bound
+	if n < noLimit && len(left) > 0 {
+		w.AdmittedBound = min(w.Bound, rollout.BoundFor(left, n))
 	}
 	p.countUnits()
 }
 
 // unadmittedPositions returns the positions of the units of a wave that are not admitted and have not
-// finished.
+// finished. If the number of agents that change is bounded, those out of contact do not count: they take no
+// place.
 func (p *plan) unadmittedPositions(i int) (out []int64) {
 	for n, wave := range p.waves {
-		isFinished := p.states[n] == StateUpdated || p.states[n] == StateFailed
-		if wave == i && !isFinished && p.positions[n] >= p.s.Waves[i].AdmittedBound {
+		isLeft := p.states[n] != StateUpdated && p.states[n] != StateFailed && (p.Units[n].InContact || !p.boundsAgents())
+		if wave == i && isLeft && p.positions[n] >= p.s.Waves[i].AdmittedBound {
 			out = append(out, p.positions[n])
 		}
 	}
@@ -218,9 +234,9 @@ func (p *plan) raiseAdmission(i int) {
 	if w.AdmittedBound >= w.Bound {
 		return
 	}
+	free := p.freeSlots()
 	if p.r.Spec.Rate == nil {
-		w.AdmittedBound = w.Bound
-		p.countUnits()
+		p.admit(i, free)
 		return
 	}
 	if w.AdmittedAt == nil || p.Rollout.Status.Phase != v1alpha1.RolloutProgressing && p.now.After(w.StartedAt.Time) {
@@ -231,14 +247,13 @@ func (p *plan) raiseAdmission(i int) {
 	if gap := p.now.Add(-maxAdmissionGap); from.Before(gap) {
 		from = gap
 	}
-	if n := int(p.now.Sub(from) / interval); n > 0 {
-		w.AdmittedBound = min(w.Bound, rollout.BoundFor(p.unadmittedPositions(i), n))
+	if n := min(int(p.now.Sub(from)/interval), free); n > 0 {
 		from = from.Add(time.Duration(n) * interval)
-		p.countUnits()
+		p.admit(i, n)
 	}
 	w.AdmittedAt = p.microNow()
 	w.AdmittedAt.Time = from.Truncate(time.Microsecond)
-	if w.AdmittedBound < w.Bound {
+	if w.AdmittedBound < w.Bound && free > 0 {
 		p.requeueAt(later(from.Add(interval), p.now.Add(p.tick)))
 	}
 }

@@ -36,6 +36,8 @@ type unitSighting struct {
 	state         State
 	hasState      bool
 	changingSince time.Time
+	// healthySince and healthySeen are those of Agent.
+	healthySince, healthySeen time.Time
 }
 
 func newSightings(now time.Time) sightings {
@@ -103,6 +105,37 @@ func (s *sightings) observeContact(now time.Time, units []Unit) {
 		all[u.Name] = is
 	}
 	s.units = all
+}
+
+// observeAgents sets since when the agents are healthy with the new version. A short time in contact does not
+// count any more after contact was lost.
+func (s *sightings) observeAgents(now time.Time, units []Unit) {
+	for i := range units {
+		u := &units[i]
+		is := s.units[u.Name]
+		switch {
+		case !u.Agent.HasSettled:
+			is.healthySince, is.healthySeen = time.Time{}, time.Time{}
+		case is.healthySince.IsZero() && (u.InContact || s.isFirst):
+			is.healthySince = s.firstHealthy(now, u.Agent)
+		case u.InContact && u.ContactSince.After(is.healthySeen) && is.healthySeen.Sub(is.healthySince) < steadyContact:
+			is.healthySince = u.ContactSince
+		}
+		if !is.healthySince.IsZero() && (u.InContact || s.isFirst) {
+			is.healthySeen = now
+		}
+		u.Agent.HealthySince, u.Agent.SeenHealthy = is.healthySince, is.healthySeen
+		s.units[u.Name] = is
+	}
+}
+
+// firstHealthy returns since when an agent counts as healthy that was not seen so before: since now or, in the
+// first observation, since it has settled by the robot's clock.
+func (s *sightings) firstHealthy(now time.Time, a *Agent) time.Time {
+	if u := a.Update; s.isFirst && u != nil && u.At != nil && u.At.Time.Before(now) {
+		return u.At.Time
+	}
+	return now
 }
 
 // countLoss records that contact was lost. Losses long before are forgotten.

@@ -2,21 +2,24 @@ package rollout
 
 import (
 	"context"
+	"maps"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
-// siblingHandler enqueues the other Rollouts of a Job when one finds its revision, ends or is deleted:
+// siblingHandler enqueues the other Rollouts of a Job, or of agents, when one finds its revision, ends or is deleted:
 // another one may decide for the Job from then on.
 func (c *Controller) siblingHandler() handler.EventHandler {
 	enqueue := func(ctx context.Context, o client.Object, q queue) {
 		r := o.(*v1alpha1.Rollout)
-		c.forEach(ctx, r.Namespace, client.MatchingFields{indexTarget: r.Spec.Target.Name}, func(other *v1alpha1.Rollout) {
+		c.forEach(ctx, r.Namespace, client.MatchingFields{indexTarget: rollout.TargetKey(r)}, func(other *v1alpha1.Rollout) {
 			if other.Name != r.Name {
 				q.Add(requestFor(other))
 			}
@@ -25,7 +28,7 @@ func (c *Controller) siblingHandler() handler.EventHandler {
 	return handler.Funcs{
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*v1alpha1.Rollout), e.ObjectNew.(*v1alpha1.Rollout)
-			if before.Status.Revision != after.Status.Revision || isSuperseded(before) != isSuperseded(after) {
+			if rollout.HasStarted(before) != rollout.HasStarted(after) || before.Status.Revision != after.Status.Revision || isSuperseded(before) != isSuperseded(after) {
 				enqueue(ctx, after, q)
 			}
 		},
@@ -94,9 +97,32 @@ func (c *Controller) windowHandler() handler.EventHandler {
 	})
 }
 
+// agentHandler enqueues the Rollouts of agents that count a robot, a tick after its agent, its phase or its
+// labels have changed.
+func (c *Controller) agentHandler() handler.EventHandler {
+	enqueue := func(ctx context.Context, o client.Object, q queue) {
+		c.forEach(ctx, o.GetNamespace(), client.MatchingFields{indexTarget: rollout.AgentsKey}, func(r *v1alpha1.Rollout) {
+			if countsUnits(r) {
+				q.AddAfter(requestFor(r), c.Tick)
+			}
+		})
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
+			if before.Status.Phase != after.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Agent, after.Status.Agent) ||
+				!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Spec.Labels, after.Spec.Labels) || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() {
+				enqueue(ctx, after, q)
+			}
+		},
+	}
+}
+
 // countsUnits reports whether the status of a Rollout has counts that can change.
 func countsUnits(r *v1alpha1.Rollout) bool {
-	if r.Status.Revision == 0 {
+	if !rollout.HasStarted(r) {
 		return false
 	}
 	switch r.Status.Phase {

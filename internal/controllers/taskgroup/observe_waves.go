@@ -92,9 +92,12 @@ func decodeTarget(g *v1alpha1.TaskGroup, stored *appsv1.ControllerRevision) (tar
 	return out, nil
 }
 
-// groupsOfRollout returns requests for the groups of the Job that a Rollout changes.
+// groupsOfRollout returns requests for the groups of the Job that a Rollout changes, if it changes one.
 func (c *Controller) groupsOfRollout(ctx context.Context, o client.Object) []reconcile.Request {
 	r := o.(*v1alpha1.Rollout)
+	if r.Spec.Target.IsAgent() {
+		return nil
+	}
 	return c.groupsOfJob(ctx, &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Spec.Target.Name}})
 }
 

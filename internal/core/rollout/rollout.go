@@ -1,5 +1,6 @@
-// Package rollout decides which revision of a Job a unit should have while a Rollout changes it. A unit is
-// a robot if the Job is of type system or sysbatch, and a replica if it is of type service.
+// Package rollout decides which revision of a Job a unit should have while a Rollout changes it, or which
+// version of the agent. A unit is a robot if the target is the agent or a Job of type system or sysbatch, and a
+// replica if it is a Job of type service.
 package rollout
 
 import (
@@ -19,9 +20,10 @@ const (
 	// Keep leaves a unit the revision that it has. A unit that has none gets the current revision of the
 	// Job.
 	Keep Decision = iota
-	// Base is the current revision of the Job.
+	// Base is the current revision of the Job, or the version of the agent that a robot had before the
+	// Rollout changed it.
 	Base
-	// Target is the revision of the Rollout.
+	// Target is the revision or the version of the Rollout.
 	Target
 )
 
@@ -81,8 +83,8 @@ func matchesLabels(selector, labels map[string]string) bool {
 	return true
 }
 
-// Decide returns the revision that a unit should have. The task group's controller follows it, and the
-// Rollout's controller counts by it.
+// Decide returns the revision that a unit should have. The task group's controller follows it, for agents the
+// server, and the Rollout's controller counts by it.
 func Decide(r *v1alpha1.Rollout, u Unit) Decision {
 	switch r.Status.Phase {
 	case v1alpha1.RolloutReverting, v1alpha1.RolloutReverted:
@@ -107,13 +109,13 @@ func Decide(r *v1alpha1.Rollout, u Unit) Decision {
 
 func follows(r *v1alpha1.Rollout) bool { return r.Spec.Follow == nil || *r.Spec.Follow }
 
-// TargetOf returns the name of the Job that a Rollout changes, or may change, for an index. Empty once it is
+// TargetOf returns the TargetKey of what a Rollout changes, or may change, for an index. Empty once it is
 // superseded: those are many, and decide nothing.
 func TargetOf(r *v1alpha1.Rollout) []string {
 	if r.Status.Phase == v1alpha1.RolloutSuperseded {
 		return nil
 	}
-	return []string{r.Spec.Target.Name}
+	return []string{TargetKey(r)}
 }
 
 // FindEffective returns the Rollout that decides for a Job: the newest one that has found its revision.
@@ -123,7 +125,7 @@ func FindEffective(all []v1alpha1.Rollout, j *v1alpha1.Job) *v1alpha1.Rollout {
 	var newest *v1alpha1.Rollout
 	for i := range all {
 		r := &all[i]
-		if r.Status.TargetUID != j.UID || isPassed(r, j) || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
+		if r.Spec.Target.IsAgent() || r.Status.TargetUID != j.UID || isPassed(r, j) || r.Status.Revision == 0 || r.Status.Phase == v1alpha1.RolloutSuperseded {
 			continue
 		}
 		if newest == nil || IsNewer(r, newest) {

@@ -46,12 +46,12 @@ func Deadline(r *v1alpha1.Rollout) time.Duration {
 	return DefaultDeadline
 }
 
-// minHealthyTime is update.minHealthyTime of a group that sets none.
-const minHealthyTime = 10 * time.Second
+// MinHealthyTime is update.minHealthyTime of a group that sets none, and of agents.
+const MinHealthyTime = 10 * time.Second
 
 // HealthyTime returns how long the Tasks of a group must run until they are healthy in a wave.
 func HealthyTime(j *v1alpha1.Job, group string, w *v1alpha1.RolloutWave) time.Duration {
-	needs := minHealthyTime
+	needs := MinHealthyTime
 	for i := range j.Spec.TaskGroups {
 		if g := &j.Spec.TaskGroups[i]; g.Name == group && g.Update != nil && g.Update.MinHealthyTime != nil {
 			needs = g.Update.MinHealthyTime.Value()
@@ -67,10 +67,10 @@ func HasSameDecisions(a, b *v1alpha1.Rollout) bool {
 		return a == b
 	}
 	return a.UID == b.UID && a.Generation == b.Generation &&
-		a.Status.Phase == b.Status.Phase && a.Status.Revision == b.Status.Revision && slices.EqualFunc(a.Status.Waves, b.Status.Waves, isSameWave)
+		a.Status.Phase == b.Status.Phase && a.Status.Revision == b.Status.Revision && a.Status.Version == b.Status.Version && slices.EqualFunc(a.Status.Waves, b.Status.Waves, isSameWave)
 }
 
 func isSameWave(a, b v1alpha1.RolloutWaveStatus) bool {
 	return a.Name == b.Name && a.Bound == b.Bound && a.AdmittedBound == b.AdmittedBound &&
-		(a.FinishedAt == nil) == (b.FinishedAt == nil) && a.RetriedAt.Equal(b.RetriedAt)
+		(a.FinishedAt == nil) == (b.FinishedAt == nil) && a.Retries == b.Retries && a.RetriedAt.Equal(b.RetriedAt)
 }

@@ -85,7 +85,7 @@ type Cluster struct {
 	Client client.Client
 	// APIReader reads without the cache.
 	APIReader client.Reader
-	// Informers of Tasks and Robots, started by the caller.
+	// Informers of Tasks, Robots, Rollouts and HeartbeatSlices, started by the caller.
 	Informers Informers
 	// Warn records a Warning event on the object.
 	Warn func(object client.Object, reason, message string)
@@ -142,6 +142,8 @@ type Gateway struct {
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
 	secretRequests secretRequests                                  // of agents for attempts that have started
 	syncedAt       atomic.Int64                                    // uptime when the index was complete, in nanoseconds; zero: not yet
+	orders         agentOrders
+	orderQueue     workqueue.TypedRateLimitingInterface[string] // robots whose agents are due an order
 	// formerManagerAt is the uptime at the last write of a manager that does not read slices, in
 	// nanoseconds; zero: none.
 	formerManagerAt atomic.Int64
@@ -178,6 +180,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
 		now: time.Now, uptime: uptime.OfMachine, log: log, m: m, objects: newObjectIndex(), limits: newRobotLimits(), limitEvents: limits.Interval{Period: limitEventPeriod, MaxNames: maxLimitEvents}, rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker(), uptime.OfMachine), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
 		robotQueue: newQueue[string](), sliceQueue: newQueue[types.NamespacedName](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
+		orders: newAgentOrders(), orderQueue: newQueue[string](),
 	}
 	if g.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
 		return nil, err
@@ -299,6 +302,7 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	for range secretWorkers {
 		wg.Go(func() { runWorker(ctx, g.secretQueue, g.dispatchSecrets, g.logRetry) })
 	}
+	wg.Go(func() { runWorker(ctx, g.orderQueue, g.sendAgentOrder, g.logRetry) })
 	for range journalWorkers {
 		wg.Go(func() { g.readJournals(ctx) })
 	}
@@ -314,6 +318,7 @@ func (g *Gateway) serveRobots(ctx context.Context) error {
 	g.sliceQueue.ShutDown()
 	g.finalizerQueue.ShutDown()
 	g.secretQueue.ShutDown()
+	g.orderQueue.ShutDown()
 	g.restoration.queue.ShutDown()
 	wg.Wait()
 	return err
@@ -431,7 +436,7 @@ func (g *Gateway) dropTaskList(robotID string, tasks int) {
 	}
 }
 
-// watchObjects watches Tasks and Robots, and returns once the index contains all of them.
+// watchObjects watches Tasks, Robots and Rollouts, and returns once the index contains all of them.
 // The returned function removes the event handlers.
 func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err error) {
 	var removals []func()
@@ -445,6 +450,8 @@ func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err 
 	for object, handler := range map[client.Object]toolscache.ResourceEventHandler{
 		&robotv1.Robot{}: handlerOf(g.handleRobotUpdate, g.handleRobotDelete),
 		&robotv1.Task{}:  handlerOf(g.handleTaskUpdate, g.handleTaskDelete),
+		// Orders to agents follow from them.
+		&robotv1.Rollout{}: handlerOf(g.handleRolloutUpdate, g.handleRolloutDelete),
 		// The slices are written by this server. It reads them when it starts, and notices a deletion.
 		&robotv1.HeartbeatSlice{}: handlerOf(g.slices.store, g.slices.remove),
 	} {
@@ -557,6 +564,7 @@ func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 	if w.awaitsAnswer(g.now(), r) {
 		g.robotQueue.Add(r.Name)
 	}
+	g.enqueueAgent(r.Name)
 	if first {
 		g.taskLists.resendList(r.Name)
 		g.downlink.onRobotRegistered(r.Name, g.objects.tasksOn(r.Name), w.protocol == robotv1.ProtocolV1)

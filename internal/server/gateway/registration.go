@@ -61,7 +61,7 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 }
 
 func (g *Gateway) sendResponse(id string, a *wire.Response) {
-	a.StoresRuns = a.Success && g.logs.canStore() && g.mqtt.receivesRuns.Load()
+	a.StoresRuns = a.Success && g.storesRuns()
 	if g.sendMessage(id, wire.KindResponse, a) {
 		g.robots.updateState(id, true, func(w *robotState) {
 			w.awaitsResponse, w.sentUnlock, w.sentUnlockAt = false, a.UnlockMaintenance, g.now()
@@ -71,6 +71,9 @@ func (g *Gateway) sendResponse(id string, a *wire.Response) {
 		}
 	}
 }
+
+// storesRuns reports whether this server stores the records of runs.
+func (g *Gateway) storesRuns() bool { return g.logs.canStore() && g.mqtt.receivesRuns.Load() }
 
 // createRobot creates the Robot. Its status needs a second write.
 func (g *Gateway) createRobot(ctx context.Context, id string, w robotState, token jointoken.Token) error {

@@ -82,11 +82,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 		next.DeviceInfo = deviceStatus(w.device)
 	}
 	if !w.registered.IsZero() {
-		next.Agent = &robotv1.AgentInfo{
-			Protocol: w.protocol, Version: w.version, Address: w.address,
-			AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
-			RefusesInterruptions: w.refusesInterruptions,
-		}
+		next.Agent = agentInfo(w)
 		next.Policy = policyStatus(w.policy)
 		setLocal(next, w.local)
 	} else if next.Agent == nil && w.protocol != "" {
@@ -107,6 +103,16 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 	setLabelsAccepted(next, w)
 	setAuthenticated(next, w)
 	return next
+}
+
+// agentInfo returns what an agent has registered about itself.
+func agentInfo(w robotState) *robotv1.AgentInfo {
+	return &robotv1.AgentInfo{
+		Protocol: w.protocol, Version: w.version, Address: w.address,
+		AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
+		RefusesInterruptions: w.refusesInterruptions,
+		UpdatesItself:        w.updatesItself, Update: agentUpdateStatus(w.agentUpdate),
+	}
 }
 
 func setConnected(s *robotv1.RobotStatus, w robotState) {

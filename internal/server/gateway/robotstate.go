@@ -54,6 +54,12 @@ type robotState struct {
 	restartsTasks bool
 	// refusesInterruptions: its agent does, as registered.
 	refusesInterruptions bool
+	// updatesItself: its agent acts by orders to update it, as registered.
+	updatesItself bool
+	// agentUpdate is what its agent has registered about such an order, within limits. Nil: nothing.
+	agentUpdate *wire.AgentUpdate
+	// sentOrder is the order that was sent to its agent last. Zero: none since it registered.
+	sentOrder sentAgentOrder
 	// local is what people at the robot have decided, as registered and within limits. Nil: nothing.
 	local *wire.LocalState
 	// sentUnlock is the ID of the maintenance that the robot was last asked to end since it registered,
@@ -184,9 +190,13 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.unresponsive, w.hasAnswered = false, false // another agent or connection
 	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)
-	w.local, w.sentUnlock = nil, ""
+	w.local, w.sentUnlock, w.agentUpdate = nil, "", nil
+	w.updatesItself = r.UpdatesItself && isV2
 	if isV2 {
-		w.local = r.Local.WithinLimits()
+		w.local, w.agentUpdate = r.Local.WithinLimits(), r.AgentUpdate.WithinLimits()
+	}
+	if u := w.agentUpdate; u == nil || u.Rollout != string(w.sentOrder.rollout) {
+		w.sentOrder = sentAgentOrder{} // it may not have been received
 	}
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)

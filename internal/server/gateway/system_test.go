@@ -74,6 +74,8 @@ func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cac
 			return &robotv1.RobotList{}
 		case *robotv1.HeartbeatSlice:
 			return &robotv1.HeartbeatSliceList{}
+		case *robotv1.Rollout:
+			return &robotv1.RolloutList{}
 		}
 		return &robotv1.TaskList{}
 	}

@@ -179,6 +179,7 @@ func (g *Gateway) registerRobot(id, protocol string, r wire.Register) error {
 		g.sendAll(id, protocol)
 	}
 	g.robotQueue.Add(id)
+	g.enqueueAgent(id)
 	return nil
 }
 
@@ -241,6 +242,7 @@ func (g *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robo
 	if w.awaitsAck() && !w.isCovered {
 		g.requestSliceWrite(id)
 	}
+	g.enqueueAgent(id)
 	if s := planRobot(g.now(), id, w, r, g.statusPeriod(id)); s.status != nil || s.retryAfter > 0 || s.answer != nil {
 		g.robotQueue.Add(id)
 	}
