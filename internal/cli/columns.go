@@ -142,7 +142,11 @@ func rolloutCells(o client.Object, now time.Time) (cells, wide []string) {
 	if s.Revision > 0 {
 		revision = fmt.Sprint(s.Revision)
 	}
-	return []string{r.Spec.Target.Name, revision, actions.RolloutPhase(r), orDash(s.CurrentWave), formatCount(s.Counts.Total), formatCount(s.Counts.Updated), formatCount(s.Counts.Failed), ageText(r, now)},
+	target := r.Spec.Target.Name
+	if t := &r.Spec.Target; t.IsAgent() {
+		target, revision = "(agents)", t.Agent.Version
+	}
+	return []string{target, revision, actions.RolloutPhase(r), orDash(s.CurrentWave), formatCount(s.Counts.Total), formatCount(s.Counts.Updated), formatCount(s.Counts.Failed), ageText(r, now)},
 		[]string{orDash(s.Message)}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func rolloutCommand(d *deps) *cobra.Command {
-	return nounCommand("rollout", "Change Jobs from one revision to another in waves",
+	return nounCommand("rollout", "Change Jobs from one revision to another, or update agents, in waves",
 		startRolloutCommand(d), listRolloutsCommand(d), statusRolloutCommand(d), approveWavesCommand(d),
 		pauseRolloutCommand(d), resumeRolloutCommand(d), abortRolloutCommand(d), revertRolloutCommand(d))
 }
@@ -92,7 +92,7 @@ func findRolloutOfJob(ctx context.Context, c *cluster, job string) (*robotv1.Rol
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(r *robotv1.Rollout) bool { return r.Spec.Target.Name != job })
+	all = slices.DeleteFunc(all, func(r *robotv1.Rollout) bool { return r.Spec.Target.IsAgent() || r.Spec.Target.Name != job })
 	if len(all) == 0 {
 		return nil, fmt.Errorf("job %s has no rollout in namespace %s; start one with: rollout start %s", job, c.namespace, job)
 	}

@@ -35,7 +35,7 @@ func abortRolloutCommand(d *deps) *cobra.Command {
 
 func revertRolloutCommand(d *deps) *cobra.Command {
 	o := &rolloutAction{action: actions.RevertRollout}
-	return o.newCommand(d, "Revert rollouts", "Returns all units to the revision that the Job had before the rollouts. It is possible\nuntil a rollout is complete, also after it was aborted. The spec of the Job stays:\nrestore it with `job rollback`.")
+	return o.newCommand(d, "Revert rollouts", "Returns all units to the revision that the Job had before the rollouts. It is possible\nuntil a rollout is complete, also after it was aborted. The spec of the Job stays:\nrestore it with `job rollback`. Agents return to the version of before, also after the\nrollout is complete.")
 }
 
 func (o *rolloutAction) newCommand(d *deps, short, long string) *cobra.Command {

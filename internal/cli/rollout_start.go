@@ -18,7 +18,9 @@ import (
 
 type startRolloutOptions struct {
 	conn           connection
-	job            string
+	job            string   // empty: the agents
+	agents         []string // MANIFEST=URL
+	selector       string
 	name           string
 	revision       int64
 	waves          []string
@@ -43,11 +45,16 @@ type startRolloutOptions struct {
 func startRolloutCommand(d *deps) *cobra.Command {
 	var o startRolloutOptions
 	cmd := &cobra.Command{
-		Use:   "start JOB [--wave SPEC]...",
-		Short: "Change the units of a Job to a revision, in waves",
+		Use:   "start {JOB | --agent MANIFEST=URL} [--wave SPEC]...",
+		Short: "Change the units of a Job to a revision, or agents to a version, in waves",
 		Long: `Creates a Rollout, which changes the units of a Job to the newest revision or to the one of
 --revision. A unit is a robot if the Job is of type system or sysbatch, and a replica if it
 is of type service. The Job must have update.strategy Rollout.
+
+With --agent in place of a Job it updates the agents of the robots of the namespace, or of
+those that --selector matches. MANIFEST is a file of agent-key sign, and URL is where the
+robots download the program; repeat the flag for each platform. A robot needs the public
+key in update.publicKeys of its policy file. It needs the verb updateagents on robots.
 
 Each --wave adds a wave. Its SPEC has one of
   10%                  units until 10% of all are in this wave and the ones before
@@ -66,8 +73,9 @@ Requires the full name of the Job; prefixes are not accepted.`,
 		Example: "  " + d.program + " rollout start demo\n  " +
 			d.program + " rollout start demo --wave 1,name=canary,healthy-for=10m --wave 10%,pause=1h --wave 100%,approval --abort-at 5%:20\n  " +
 			d.program + " rollout start demo --wave label=site:hall --on-abort revert --wait\n  " +
-			d.program + " rollout start demo --revision 2 --dry-run -o yaml",
-		Args:              checkArgs(cobra.ExactArgs(1)),
+			d.program + " rollout start demo --revision 2 --dry-run -o yaml\n  " +
+			d.program + " rollout start --agent arm64.json=https://example.com/k8s4r-agent-arm64 --wave 1 --wave 10%,pause=1h --max-unavailable 5%",
+		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parseArgs(args, d.suffix); err != nil {
@@ -88,10 +96,12 @@ Requires the full name of the Job; prefixes are not accepted.`,
 }
 
 func (o *startRolloutOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "name", "", "name of the Rollout; defaults to JOB-xxxxx")
+	f.StringArrayVar(&o.agents, "agent", nil, "MANIFEST=URL of a version of the agent, in place of a Job; may be repeated for other platforms")
+	f.StringVarP(&o.selector, "selector", "l", "", "labels of the robots whose agents are updated, such as site=hall; requires --agent; defaults to all of the namespace")
+	f.StringVar(&o.name, "name", "", "name of the Rollout; defaults to JOB-xxxxx or agent-VERSION-xxxxx")
 	f.Int64Var(&o.revision, "revision", 0, "revision to change to; 0 means the newest one")
 	f.StringArrayVar(&o.waves, "wave", nil, "wave, such as 10%,pause=1h; may be repeated; defaults to one wave with all units")
-	f.StringVar(&o.maxUnavailable, "max-unavailable", "", "number or percentage of units of a task group that may be changing at the same time; defaults to update.maxParallel of the group")
+	f.StringVar(&o.maxUnavailable, "max-unavailable", "", "number or percentage of units of a task group that may be changing at the same time, or of robots with --agent; defaults to update.maxParallel of the group, or no limit")
 	f.StringVar(&o.abortAt, "abort-at", "", "abort if this percentage of all finished units has failed, such as 20%, or 20%:5 if it counts once 5 have finished")
 	f.StringVar(&o.onAbort, "on-abort", robotv1.OnAbortPause, "what follows an abort: pause leaves all units as they are, revert returns them to the revision of before")
 	f.StringVar(&o.deadline, "deadline", "", "how long a unit may take until it is healthy, also if its robot loses contact; defaults to 10m")
@@ -108,16 +118,29 @@ func (o *startRolloutOptions) addFlags(f *pflag.FlagSet) {
 
 // parseArgs reads the arguments, validates all options and makes the spec.
 func (o *startRolloutOptions) parseArgs(args []string, suffix func() string) (err error) {
-	if o.job, err = jobKind.bareName(args[0]); err != nil {
-		return err
+	if (len(args) == 1) == (len(o.agents) > 0) {
+		return usagef("rollout start: requires either the name of a Job or --agent")
+	}
+	if len(args) == 1 {
+		if o.job, err = jobKind.bareName(args[0]); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(o.checkName(), o.checkNumbers(), o.checkOutput(), o.makeSpec()); err != nil {
 		return &usageError{err: err}
 	}
 	if o.name == "" {
-		o.name = o.job[:min(len(o.job), maxJobInName)] + "-" + suffix()
+		o.name = o.baseName() + "-" + suffix()
 	}
 	return nil
+}
+
+// baseName returns the beginning of the name of a Rollout without a name.
+func (o *startRolloutOptions) baseName() string {
+	if o.job == "" {
+		return agentRolloutName(o.spec.Target.Agent.Version)
+	}
+	return o.job[:min(len(o.job), maxJobInName)]
 }
 
 // maxJobInName bounds the part of the Job's name in that of a Rollout.
@@ -134,6 +157,8 @@ func (o *startRolloutOptions) checkName() error {
 func (o *startRolloutOptions) checkNumbers() error {
 	return errors.Join(
 		errorUnless(o.revision >= 0 && o.revision <= maxRevision, "--revision=%d: must be from 0 to %d", o.revision, int64(maxRevision)),
+		errorUnless(o.revision == 0 || o.job != "", "--revision=%d: cannot be combined with --agent, whose manifest has the version", o.revision),
+		errorUnless(o.selector == "" || o.job == "", "--selector=%s: requires --agent; a Job selects its robots by its constraints, and a wave by label=", shortenText(o.selector, 80)),
 		errorUnless(o.retry >= 0 && o.retry <= maxRetry, "--retry=%d: must be from 0 to %d", o.retry, maxRetry),
 		errorUnless(o.rate >= 0 && o.rate <= maxUnits, "--rate=%d: must be from 0 to %d", o.rate, maxUnits),
 		errorUnless(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
@@ -160,7 +185,10 @@ func (o *startRolloutOptions) makeSpec() error {
 
 		IgnoreWindows: o.ignoreWindows,
 	}
-	var waveErr, shareErr, abortErr, deadlineErr, waitingErr error
+	var targetErr, waveErr, shareErr, abortErr, deadlineErr, waitingErr error
+	if o.job == "" {
+		targetErr = o.makeAgentTarget(&s)
+	}
 	s.Waves, o.addedWave, waveErr = parseWaves(o.waves)
 	if o.maxUnavailable != "" {
 		share, err := parseShare(o.maxUnavailable)
@@ -183,7 +211,7 @@ func (o *startRolloutOptions) makeSpec() error {
 		s.Follow = &follow
 	}
 	o.spec = s
-	return errors.Join(waveErr, shareErr, abortErr, deadlineErr, waitingErr)
+	return errors.Join(targetErr, waveErr, shareErr, abortErr, deadlineErr, waitingErr)
 }
 
 func (o *startRolloutOptions) newRollout(namespace string) *robotv1.Rollout {
@@ -221,6 +249,9 @@ func (o *startRolloutOptions) startRollout(ctx context.Context, d *deps, c *clus
 
 // checkTarget returns an error if the Job cannot be the target. The Rollout would only never start.
 func (o *startRolloutOptions) checkTarget(ctx context.Context, c *cluster) error {
+	if o.job == "" {
+		return nil
+	}
 	job, err := readNamed[*robotv1.Job](ctx, c, jobKind, o.job)
 	if err != nil {
 		return err

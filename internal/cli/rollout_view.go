@@ -23,10 +23,13 @@ type rolloutView struct {
 
 // headLine returns what the Rollout changes, and its phase.
 func (v rolloutView) headLine() string {
-	return fmt.Sprintf("rollout %s of job %s, %s: %s", v.Name, v.Spec.Target.Name, v.revisionText(), v.phaseText())
+	return fmt.Sprintf("rollout %s of %s, %s: %s", v.Name, actions.DescribeTarget(v.Rollout), v.revisionText(), v.phaseText())
 }
 
 func (v rolloutView) revisionText() string {
+	if t := &v.Spec.Target; t.IsAgent() {
+		return "to version " + t.Agent.Version
+	}
 	to := cmp.Or(v.Status.Revision, v.Spec.Target.Revision)
 	switch {
 	case to == 0:
@@ -142,7 +145,11 @@ func (v rolloutView) writeNext(w io.Writer, program, namespaceFlag string) {
 		line("resume it", "resume", v.Name)
 	case robotv1.RolloutAborted:
 		line("revert it", "revert", v.Name)
-		line("start a new one", "start", v.Spec.Target.Name)
+		start := v.Spec.Target.Name
+		if v.Spec.Target.IsAgent() {
+			start = "--agent MANIFEST=URL"
+		}
+		line("start a new one", "start", start)
 	}
 }
 

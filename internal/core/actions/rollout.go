@@ -39,6 +39,15 @@ var rolloutVerbs = map[string][]string{
 	robotv1.RolloutAborted:            {"revert"},
 }
 
+// allowedVerbs returns the actions that a phase allows a Rollout. The Job of a complete one has its revision, but
+// an agent keeps the version of before.
+func allowedVerbs(r *robotv1.Rollout, phase string) []string {
+	if phase == robotv1.RolloutComplete && r.Spec.Target.IsAgent() {
+		return []string{RevertRollout.Verb}
+	}
+	return rolloutVerbs[phase]
+}
+
 // RolloutPhase returns the phase of a Rollout. A Rollout without a phase is pending.
 func RolloutPhase(r *robotv1.Rollout) string {
 	if r.Status.Phase == "" {
@@ -51,13 +60,13 @@ func RolloutPhase(r *robotv1.Rollout) string {
 // With the current phase alone, a resume right after a pause would be rejected.
 func NextRolloutPhase(r *robotv1.Rollout) string {
 	phase := RolloutPhase(r)
-	if !slices.Contains(rolloutVerbs[phase], RevertRollout.Verb) {
+	if !slices.Contains(allowedVerbs(r, phase), RevertRollout.Verb) {
 		return phase
 	}
 	switch desired := r.Spec.DesiredState; {
 	case desired == robotv1.RolloutDesiredReverted:
 		return robotv1.RolloutReverting
-	case phase == robotv1.RolloutAborted:
+	case phase == robotv1.RolloutAborted, phase == robotv1.RolloutComplete:
 		return phase
 	case desired == robotv1.RolloutDesiredAborted:
 		return robotv1.RolloutAborted
@@ -75,24 +84,33 @@ func (a RolloutAction) Apply(r *robotv1.Rollout) (string, error) {
 	if phase == a.done || a.done == "" && slices.Contains(rolloutVerbs[phase], PauseRollout.Verb) {
 		return "already " + phase, nil
 	}
-	if !slices.Contains(rolloutVerbs[phase], a.Verb) {
+	if !slices.Contains(allowedVerbs(r, phase), a.Verb) {
 		return "", rejectForRolloutPhase(r)
 	}
 	r.Spec.DesiredState = a.desired
 	return a.Verb + " requested", nil
 }
 
+// DescribeTarget returns what a Rollout changes, for people.
+func DescribeTarget(r *robotv1.Rollout) string {
+	if r.Spec.Target.IsAgent() {
+		return "the agents"
+	}
+	return "job " + r.Spec.Target.Name
+}
+
 // rejectForRolloutPhase returns an error that names what the phase allows instead.
 func rejectForRolloutPhase(r *robotv1.Rollout) error {
-	phase, job := NextRolloutPhase(r), r.Spec.Target.Name
-	allowed := "allowed actions: " + strings.Join(rolloutVerbs[phase], ", ")
-	switch phase {
-	case robotv1.RolloutAborted:
-		allowed = fmt.Sprintf("it can be reverted; to continue, start a new rollout of job %s", job)
-	case robotv1.RolloutComplete:
-		allowed = fmt.Sprintf("to go back, roll back job %s and start a new rollout", job)
-	case robotv1.RolloutReverting, robotv1.RolloutReverted, robotv1.RolloutSuperseded:
-		allowed = fmt.Sprintf("to change its units, start a new rollout of job %s", job)
+	phase, target := NextRolloutPhase(r), DescribeTarget(r)
+	verbs := allowedVerbs(r, phase)
+	allowed := "allowed actions: " + strings.Join(verbs, ", ")
+	switch {
+	case phase == robotv1.RolloutAborted, phase == robotv1.RolloutComplete && len(verbs) > 0:
+		allowed = fmt.Sprintf("it can be reverted; to continue, start a new rollout of %s", target)
+	case phase == robotv1.RolloutComplete:
+		allowed = fmt.Sprintf("to go back, roll back %s and start a new rollout", target)
+	case len(verbs) == 0: // Reverting, Reverted, Superseded
+		allowed = fmt.Sprintf("to change its units, start a new rollout of %s", target)
 	}
 	return fmt.Errorf("rollout %s is %s: %s", r.Name, phase, allowed)
 }

@@ -89,3 +89,21 @@ func TestApproveWaves(t *testing.T) {
 		t.Errorf("%q, %v, %v", message, err, r.Spec.ApprovedWaves)
 	}
 }
+
+// Agents keep the version of before, so a complete Rollout of agents can be reverted.
+func TestRevertRollout_OfAgentsAfterTheEnd(t *testing.T) {
+	r := rolloutIn(robotv1.RolloutComplete, "running")
+	r.Spec.Target = robotv1.RolloutTarget{Kind: robotv1.TargetAgent, Agent: &robotv1.AgentRelease{Version: "v2"}}
+	for _, a := range []RolloutAction{PauseRollout, ResumeRollout, AbortRollout} {
+		if _, err := a.Apply(r); err == nil || !strings.Contains(err.Error(), "it can be reverted; to continue, start a new rollout of the agents") {
+			t.Errorf("%s: %v", a.Verb, err)
+		}
+	}
+	if _, err := RevertRollout.Apply(r); err != nil || NextRolloutPhase(r) != robotv1.RolloutReverting {
+		t.Errorf("revert: %v, then it is %s", err, NextRolloutPhase(r))
+	}
+	r.Spec.DesiredState = robotv1.RolloutDesiredPaused // since before the end
+	if got := NextRolloutPhase(r); got != robotv1.RolloutComplete {
+		t.Errorf("with the pause of before it is %s", got)
+	}
+}

@@ -30,8 +30,10 @@ var WaveStates = []WaveState{WaveNotStarted, WaveNeedsApproval, WaveRunning, Wav
 // HasEnded reports whether a Rollout changes no more units, unless a user reverts it.
 func HasEnded(r *v1alpha1.Rollout) bool {
 	switch r.Status.Phase {
-	case v1alpha1.RolloutComplete, v1alpha1.RolloutReverted, v1alpha1.RolloutSuperseded:
+	case v1alpha1.RolloutReverted, v1alpha1.RolloutSuperseded:
 		return true
+	case v1alpha1.RolloutComplete:
+		return !r.Spec.Target.IsAgent() || r.Spec.DesiredState != v1alpha1.RolloutDesiredReverted
 	case v1alpha1.RolloutAborted:
 		return r.Spec.DesiredState != v1alpha1.RolloutDesiredReverted
 	}
