@@ -120,7 +120,7 @@ func TestAppendLine_WritesJSON(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			var s State
 			fill(t, reflect.ValueOf(&s).Elem(), zero)
-			want, err := json.Marshal(stateLine{stateVersion, s})
+			want, err := json.Marshal(stateLine{StateFormat, s})
 			if err != nil {
 				t.Fatal(err)
 			}

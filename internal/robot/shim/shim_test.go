@@ -321,6 +321,14 @@ func TestReadState_RejectsAnEarlierFormat(t *testing.T) {
 	}
 }
 
+func TestReadState_RefusesStateOfLaterVersion(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(`{"v":2,"shim":{"pid":7}}`+"\n"+`{"v":3}`+"\n"), 0o600))
+	if _, err := shim.ReadState(dir); !errors.Is(err, shim.ErrNewFormat) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("ReadState: %v, want an error that names the file", err)
+	}
+}
+
 func TestReadState_DamagedLineMeansMayHaveStarted(t *testing.T) {
 	dir := t.TempDir()
 	lines := "{\"v\":2,\"shim\":{\"pid\":7,\"startTicks\":8}}\n" + "\x00\x00\x00\n" + "{\"v\":2,\"exit\":{\"code\":3}}\n"

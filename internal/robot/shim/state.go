@@ -77,7 +77,8 @@ type Exit struct {
 	Outputs map[string]string `json:"outputs,omitempty"`
 }
 
-const stateVersion = 2
+// StateFormat is the version of the state file that this version writes, and the only one that it reads.
+const StateFormat = 2
 
 // stateLine is one line of the state file.
 type stateLine struct {
@@ -88,6 +89,10 @@ type stateLine struct {
 // ErrOldFormat rejects a state file that another version of the agent has written.
 var ErrOldFormat = errors.New("written by an earlier version of the program, in a format that this version cannot read; " +
 	"stop the task with the earlier version, then delete the directory of the file")
+
+// ErrNewFormat rejects a state file that a later version of the agent has written.
+var ErrNewFormat = errors.New("written by a later version of the program, in a format that this version cannot read; " +
+	"start the later version again")
 
 // reservedStateBytes are reserved on the disk before the task starts, so that the exit code can be
 // written even if the disk is full by then.
@@ -181,7 +186,9 @@ func ReadState(dir string) (State, error) {
 		switch err := json.Unmarshal(line, &s); {
 		case err != nil:
 			s.MayHaveStarted = true
-		case s.Version != stateVersion:
+		case s.Version > StateFormat:
+			return State{}, fmt.Errorf("%s: %w", path, ErrNewFormat)
+		case s.Version != StateFormat:
 			return State{}, fmt.Errorf("%s: %w", path, ErrOldFormat)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // appendLine appends the line of the state file that encoding/json makes of a stateLine. Most shims
 // write three lines, for which that package would first have to examine the types.
 func appendLine(b []byte, s State) []byte {
-	b = strconv.AppendInt(append(b, `{"v":`...), stateVersion, 10)
+	b = strconv.AppendInt(append(b, `{"v":`...), StateFormat, 10)
 	if s.Shim != nil {
 		b = append(appendProcess(append(b, `,"shim":{`...), *s.Shim), '}')
 	}

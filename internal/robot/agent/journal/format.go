@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strconv"
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
@@ -21,7 +22,7 @@ import (
 // and CHECKSUM is the CRC-32C of the text between the space after it and the end of the line.
 // JSON never contains a line end, so a damaged line does not hide the next one.
 const (
-	version    = "2 "
+	version    = "2 " // of Format
 	sumWidth   = 8 + 1
 	headWidth  = sumWidth + 8 + 1 + 16 + 1 // without the version
 	maxPayload = 4 << 20                   // the largest message, with every byte escaped, fits
@@ -39,6 +40,14 @@ var errDamaged = errors.New("damaged line")
 // ErrOldFormat rejects a journal that an agent with another format has written.
 var ErrOldFormat = errors.New("written by an agent of an earlier version, whose journal this agent cannot read; " +
 	"drain the robot while that agent runs (k8s4r robot drain), stop the agent, then delete the file")
+
+// ErrNewFormat rejects a journal that an agent with a newer format has written. Its lines must not be skipped
+// as damaged ones: they would be truncated.
+var ErrNewFormat = errors.New("written by an agent of a later version, whose journal this agent cannot read; " +
+	"start that version again")
+
+// Format is the version of the lines that this agent writes, and the newest that it reads.
+const Format = 2
 
 // storedRecord is a record as it was read. Its Task is not decoded: a starting agent reads
 // thousands of records, and needs the Tasks of the few attempts that have not ended.
@@ -79,16 +88,31 @@ func (u pendingTasks) fillEntries(x index) {
 }
 
 // parseLine parses a line with its line end. It returns ErrOldFormat for an intact line of
-// format 1, which had no version.
+// format 1, which had no version, and ErrNewFormat for one of a later format.
 func parseLine(line []byte) (r storedRecord, err error) {
 	rest, current := bytes.CutPrefix(line, []byte(version))
-	if !current {
-		if _, err := parseRecord(line); err == nil {
-			return r, ErrOldFormat
-		}
-		return r, errDamaged
+	switch {
+	case current:
+		return parseRecord(rest)
+	case isNewFormat(line):
+		return r, ErrNewFormat
 	}
-	return parseRecord(rest)
+	if _, err := parseRecord(line); err == nil {
+		return r, ErrOldFormat
+	}
+	return r, errDamaged
+}
+
+// isNewFormat reports whether a line begins with a later version, and the checksum after it fits. All formats
+// keep these two.
+func isNewFormat(line []byte) bool {
+	number, rest, _ := bytes.Cut(line, []byte(" "))
+	n, err := strconv.Atoi(string(number))
+	if err != nil || len(number) > 3 || n <= Format || len(rest) < sumWidth+1 || rest[len(rest)-1] != '\n' {
+		return false
+	}
+	sum, ok := parseHex(rest[:sumWidth])
+	return ok && crc32.Checksum(rest[sumWidth:len(rest)-1], castagnoli) == uint32(sum)
 }
 
 // parseRecord parses a line without its version.
@@ -136,16 +160,22 @@ type lineReader struct {
 	intactEnd int64 // end of the last good line
 	damaged   int   // lines skipped before that
 	bad       int   // since the last good line
+	isNew     bool  // a line since the last good one has a later format
 }
 
 func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReaderSize(r, 64<<10)} }
 
 // nextRecord returns the next intact record, and io.EOF after the last one. It returns
-// ErrOldFormat only before the first record: later, a line without its version is a damaged one.
+// ErrOldFormat only before the first record: later, a line without its version is a damaged one. It
+// returns ErrNewFormat at the end if no record follows a line of a later format: the version of a single
+// line may be damaged.
 // Damage after the last intact line is an interrupted write and is not counted.
 func (r *lineReader) nextRecord() (storedRecord, error) {
 	for {
 		line, err := r.readLine()
+		if errors.Is(err, io.EOF) && r.isNew {
+			return storedRecord{}, ErrNewFormat
+		}
 		if err != nil {
 			return storedRecord{}, err
 		}
@@ -154,10 +184,11 @@ func (r *lineReader) nextRecord() (storedRecord, error) {
 			return storedRecord{}, err
 		}
 		if err != nil {
+			r.isNew = r.isNew || errors.Is(err, ErrNewFormat)
 			r.bad++
 			continue
 		}
-		r.damaged, r.bad, r.intactEnd = r.damaged+r.bad, 0, r.at
+		r.damaged, r.bad, r.isNew, r.intactEnd = r.damaged+r.bad, 0, false, r.at
 		return rec, nil
 	}
 }

@@ -248,6 +248,33 @@ func TestOpen_RejectsAnEarlierFormat(t *testing.T) {
 	}
 }
 
+func TestOpen_RefusesJournalOfLaterVersion(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, ended("a", 1))
+	_ = j.Close()
+	old := content(t, dir)
+	later := append([]byte("3 "), old[len(version):]...)
+	for name, before := range map[string][]byte{"all lines": later, "appended lines": append(bytes.Clone(old), later...)} {
+		if err := os.WriteFile(filepath.Join(dir, fileName), before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, Options{}); !errors.Is(err, ErrNewFormat) || !strings.Contains(err.Error(), fileName) {
+			t.Errorf("%s: Open: %v", name, err)
+		}
+		if !bytes.Equal(content(t, dir), before) {
+			t.Errorf("%s: the journal was changed", name)
+		}
+	}
+	damaged := append(bytes.Clone(old), bytes.Replace(later, []byte("ended"), []byte("enced"), 1)...)
+	if err := os.WriteFile(filepath.Join(dir, fileName), damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := open(t, dir, Options{}); len(j.Entries()) != 1 {
+		t.Errorf("with a damaged line the journal has %d entries, want 1", len(j.Entries()))
+	}
+}
+
 func TestOpen_SkipsALaterLineWithoutItsVersion(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
@@ -462,7 +489,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		j, err := Open(dir, Options{Now: func() time.Time { return epoch }})
-		if errors.Is(err, ErrOldFormat) {
+		if errors.Is(err, ErrOldFormat) || errors.Is(err, ErrNewFormat) {
 			return
 		}
 		if err != nil {

@@ -18,6 +18,19 @@ import (
 // fileName is the name of the file in the state directory.
 const fileName = "local.json"
 
+// Format is the version of the file that this agent writes, and the newest that it reads. A file without a
+// version has the first one.
+const Format = 1
+
+// fileContent is what the file has. Agents before the version was added ignore it.
+type fileContent struct {
+	Format int `json:"format"`
+	wire.LocalState
+}
+
+// ErrNewFormat rejects a file that an agent with a newer format has written.
+var ErrNewFormat = errors.New("was written by an agent of a later version, and this agent cannot read it; start that version again")
+
 // Store is safe for concurrent use.
 type Store struct {
 	path string
@@ -37,9 +50,14 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what people at the robot have decided: %w", err)
 	}
-	if err := json.Unmarshal(text, &s.state); err != nil {
+	var content fileContent
+	if err := json.Unmarshal(text, &content); err != nil {
 		return nil, fmt.Errorf("%s is damaged; remove it to end the maintenance of this robot and to allow all tasks that were stopped here: %w", s.path, err)
 	}
+	if content.Format > Format {
+		return nil, fmt.Errorf("%s %w", s.path, ErrNewFormat)
+	}
+	s.state = content.LocalState
 	return s, nil
 }
 
@@ -53,7 +71,7 @@ func (s *Store) Read() *wire.LocalState {
 
 // Write replaces the state. When it returns nil, the state is on the disk; else it has not changed.
 func (s *Store) Write(to wire.LocalState) error {
-	text, err := json.Marshal(to)
+	text, err := json.Marshal(fileContent{Format, to})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -42,6 +43,23 @@ func TestStore_RefusesDamagedFile(t *testing.T) {
 	}
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), path+" is damaged; remove it") {
 		t.Error(err)
+	}
+}
+
+func TestStore_ReadsOlderFilesAndRefusesLaterOnes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, fileName)
+	if err := os.WriteFile(path, []byte(`{"maintenance":{"id":"1","reason":"arm"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir); err != nil || s.Read().Maintenance.Reason != "arm" {
+		t.Errorf("a file without a format: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(`{"format":2,"maintenance":{"id":"1","reason":"arm"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, ErrNewFormat) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file of a later version: %v", err)
 	}
 }
 
