@@ -101,7 +101,7 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 	root.SetErr(d.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
 	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), topCommand(d), logsCommand(d), historyCommand(d), whyCommand(d), planCommand(d), statusCommand(d), doctorCommand(d), openCommand(d), deleteCommand(d), versionCommand(d))
-	root.AddCommand(flowCommand(d), jobCommand(d), rolloutCommand(d), taskCommand(d), robotCommand(d), tokenCommand(d), brokerCommand(d))
+	root.AddCommand(flowCommand(d), jobCommand(d), rolloutCommand(d), taskCommand(d), robotCommand(d), tokenCommand(d), brokerCommand(d), agentKeyCommand(d))
 	root.AddCommand(extra...)
 	return root
 }

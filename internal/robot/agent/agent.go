@@ -34,6 +34,8 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/sealed"
+	"k8s4r.io/k8s4r/internal/robot/agent/selfupdate"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
@@ -75,6 +77,12 @@ type Agent struct {
 	credential *credential.Credential // nil: the robot presents no certificate
 	policy     *policyfile.Keeper
 	local      *localstate.Store
+	slots      *slots.Store
+	updates    *selfupdate.Updater
+	trial      *trial
+
+	switchOver chan struct{} // closed when another version must take over
+	switchOnce sync.Once
 
 	handlers  map[wire.Kind]func(payload []byte, trace string) error
 	startedAt time.Time
@@ -86,7 +94,7 @@ type option func(*runner.Config, *transport.ConnectionConfig)
 // New locks the state directory, and takes over the tasks of an earlier agent. Run must
 // follow.
 func New(c Config, log *slog.Logger, options ...option) (*Agent, error) {
-	a := &Agent{config: c, log: log, problems: newRateLimitedLog(log, time.Now), startedAt: time.Now()}
+	a := &Agent{config: c, log: log, problems: newRateLimitedLog(log, time.Now), startedAt: time.Now(), switchOver: make(chan struct{})}
 	if err := a.openState(options); err != nil {
 		a.closeParts()
 		return nil, err
@@ -102,6 +110,9 @@ func (a *Agent) openState(options []option) (err error) {
 		return err
 	}
 	if err := checkCopied(a.config.StateDir); err != nil {
+		return err
+	}
+	if err := a.openSlots(); err != nil {
 		return err
 	}
 	if err := recordOrigin(a.config.StateDir); err != nil {
@@ -340,7 +351,8 @@ func (a *Agent) releaseHost() {
 
 // Run works until ctx ends. Then it ends the tasks if configured, sends the last reports, and
 // notifies the server that the agent stops. When hurry is closed, the waits are cut short. It
-// returns an error at once if the journal is broken.
+// returns an error at once if the journal is broken, and errSwitchOver when another version must take
+// over the tasks.
 func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	defer a.closeParts()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -368,7 +380,14 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	select {
 	case err := <-failed:
 		return err
+	case <-a.trial.done():
+		return a.trial.end(a.slots)
+	case <-a.switchOver:
+		a.log.Info("another version takes over")
+		a.awaitAcks(hurry)
+		return errSwitchOver
 	case <-ctx.Done():
+		a.recordStop()
 		return a.stopInOrder(work, hurry, failed)
 	}
 }
@@ -486,6 +505,7 @@ func (a *Agent) handleAck(m wire.Ack) {
 	if m.Heartbeat > 0 {
 		a.connection.HandleHeartbeatAck(m.Heartbeat, m.DevicePending)
 		a.lastSeen.RecordAck(m.Heartbeat)
+		a.trial.recordContact()
 		a.runner.NotifyContact()
 	}
 	if len(m.Logs) > 0 {

@@ -21,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/credential"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
@@ -60,6 +61,8 @@ type Config struct {
 	HealthSocket string
 	// LocalSocket is the path of the socket for people at the robot. If empty, there is none.
 	LocalSocket string
+	// Launch is how the launcher has started this program. It is zero if none has.
+	Launch slots.Mark
 	// LocalGroup is the name of the group whose members may use LocalSocket. If empty, or if the robot has
 	// no such group, only root and the agent's user may.
 	LocalGroup string

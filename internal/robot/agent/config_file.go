@@ -15,7 +15,7 @@ import (
 
 // The keys of a configuration file are the flags in camel case, except for notInFile, which
 // are not allowed, and labelsKey, which is a map.
-var notInFile = []string{"config", "version", "parent-fd", "token", outputFlag, followFlag, stderrFlag, reasonFlag}
+var notInFile = []string{"config", "version", "parent-fd", "token", outputFlag, followFlag, stderrFlag, reasonFlag, manifestFlag, fromFlag}
 
 const labelsKey = "labels"
 

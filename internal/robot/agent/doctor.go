@@ -13,6 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/diagnose"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/driver/builtin"
 )
 
@@ -111,7 +112,7 @@ func agentFinding(h Health, err error) diagnose.Finding {
 		f.Message, f.Remedy = err.Error(), "run this as the agent's user"
 	case h.Problem != "":
 		f.Level, f.Message, f.Remedy = diagnose.Fail, h.Problem, "make room on the disk of "+h.StateDir+", and check that it is writable"
-	case h.Version != version.Version:
+	case h.Version != version.Version && !h.isUpdated():
 		f.Message = fmt.Sprintf("the running agent is %s, this program is %s", h.Version, version.Version)
 		f.Remedy = "systemctl restart k8s4r-agent; its tasks keep running"
 	case h.notReadyReason() != nil:
@@ -121,6 +122,9 @@ func agentFinding(h Health, err error) diagnose.Finding {
 	}
 	return f
 }
+
+// isUpdated reports whether the agent runs another program than the installed one.
+func (h Health) isUpdated() bool { return h.Update != nil && h.Update.Slot != slots.Installed }
 
 // policyFinding returns the finding about the robot's policy file.
 func (a *agentQuery) policyFinding() diagnose.Finding {

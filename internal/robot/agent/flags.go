@@ -64,7 +64,7 @@ type flags struct {
 var errVersion = errors.New("version requested")
 
 const usage = `Usage: k8s4r-agent [flags]
-       k8s4r-agent doctor|hold|logs|maintenance|policy|release|restart|status|stop|tasks|unit [flags]
+       k8s4r-agent doctor|hold|logs|maintenance|policy|release|restart|status|stop|tasks|unit|update [flags]
 
 Runs the tasks of one robot. Each flag can also be set by an environment variable
 (--robot-id by K8S4R_AGENT_ROBOT_ID) and in the YAML file that --config names (as
@@ -81,6 +81,7 @@ robotId). A flag overrides the environment, which overrides the file.
   stop         stops a task, which does not run on this robot until it is restarted here
   tasks        lists the tasks of this robot
   unit         prints a systemd unit that runs the agent as a service
+  update       updates the agent of this robot to a signed version
 
 `
 

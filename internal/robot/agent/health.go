@@ -18,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/version"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
@@ -51,6 +52,8 @@ type Health struct {
 
 	// Holds of the robot and of its tasks.
 	Holds []wire.Hold `json:"holds,omitempty"`
+	// Update is the state of the agent's own updates. If nil, it was never updated.
+	Update *slots.Status `json:"update,omitempty"`
 
 	StateDir       string            `json:"stateDir"`
 	JournalBytes   int64             `json:"journalBytes"`
@@ -74,7 +77,7 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	h := Health{
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
 		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
-		Maintenance: local.Maintenance, Holds: local.Holds, StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
+		Maintenance: local.Maintenance, Holds: local.Holds, Update: a.slots.ReadStatus(a.config.Launch.Slot), StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
 		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time

@@ -19,7 +19,7 @@ func (a *Agent) serveLocal(ctx context.Context, parts *sync.WaitGroup) {
 		return
 	}
 	server, err := localapi.NewServer(localapi.Config{
-		RobotID: a.config.RobotID, Group: a.config.LocalGroup, Tasks: a.runner, State: a.local, LogDir: a.stateDir().LogDir, Log: a.log,
+		RobotID: a.config.RobotID, Group: a.config.LocalGroup, Tasks: a.runner, State: a.local, Updates: a.updates, LogDir: a.stateDir().LogDir, Log: a.log,
 	})
 	if err != nil {
 		a.log.Warn("the local socket cannot be opened", "error", err)

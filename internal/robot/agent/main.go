@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/shim/setup"
 )
 
@@ -33,7 +34,8 @@ const memoryLimit = 32 << 20
 
 // Main runs the agent with these command line arguments and returns its exit status: 0 after
 // an orderly stop, 2 for invalid arguments, 1 for other errors. It runs the shim of a task
-// (setup.Main) or a subcommand instead if the first argument names it.
+// (setup.Main) or a subcommand instead if the first argument names it, and another version of the agent if the
+// robot was updated to one (launchSlot).
 func Main(args []string, stdout, stderr io.Writer) int {
 	if status, ours := setup.Main(args); ours {
 		return status
@@ -41,20 +43,27 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && commands[args[0]] != nil {
 		return commands[args[0]](args[1:], stdout, stderr)
 	}
+	launch := slots.TakeMark()
+	if launch == (slots.Mark{}) {
+		if status, isDone := launchSlot(args, stderr); isDone {
+			return status
+		}
+	}
 	config, err := parseConfig(args, os.LookupEnv, stdout)
 	if err != nil {
 		return exitForError(err, stdout, stderr)
 	}
+	config.Launch = launch
 	// Tasks must not inherit the agent's descriptors, such as its parent's pipe. Kernels
 	// before 5.11 do not support the call; the doctor warns of that.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	debug.SetGCPercent(100) // with 50 it takes a fifth of the agent's time while tasks start
 	debug.SetMemoryLimit(memoryLimit)
-	if err := runAgent(config, newLog(config, stderr)); err != nil {
+	status, err := finishAgent(config, args, runAgent(config, newLog(config, stderr)))
+	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
-		return exitFailed
 	}
-	return exitOK
+	return status
 }
 
 // commands are the subcommands.
@@ -72,8 +81,9 @@ var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
 	"stop": func(args []string, stdout, stderr io.Writer) int {
 		return actOnTask("stop", stopUsage, args, stdout, stderr)
 	},
-	"tasks": tasksCommand,
-	"unit":  unitCommand,
+	"tasks":  tasksCommand,
+	"unit":   unitCommand,
+	"update": updateCommand,
 }
 
 // exitForError prints why the command line runs nothing, and returns the exit status.
@@ -103,6 +113,7 @@ func newLog(c Config, w io.Writer) *slog.Logger {
 func runAgent(c Config, log *slog.Logger) error {
 	a, err := New(c, log)
 	if err != nil {
+		recordTrialProblem(c, err)
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())

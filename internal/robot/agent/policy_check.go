@@ -61,13 +61,13 @@ func (c policyCheck) checkManifests(stdout io.Writer) (refused int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("policy: %w", err)
 	}
-	p, err := policyfile.Parse(content)
+	file, err := policyfile.Parse(content)
 	if err != nil {
 		return 0, fmt.Errorf("policy: %s: %w", c.policy, err)
 	}
 	fmt.Fprintf(stdout, "%s is valid.\n", c.policy)
 	for _, path := range c.Args() {
-		n, err := c.checkManifest(stdout, p, path)
+		n, err := c.checkManifest(stdout, file.Policy, path)
 		if refused += n; err != nil {
 			return refused, fmt.Errorf("%s: %w", path, err)
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 )
 
 const statusUsage = `Usage: k8s4r-agent status [flags]
@@ -47,6 +49,7 @@ func statusCommand(args []string, stdout, stderr io.Writer) int {
 func writeStatus(w io.Writer, h Health, now time.Time) {
 	fmt.Fprintf(w, "Robot     %s\n", h.RobotID)
 	fmt.Fprintf(w, "Agent     %s, process %d, up for %s\n", h.Version, h.PID, formatAge(now, &h.StartedAt))
+	writeUpdate(w, h.Update)
 	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.describeConnection(now))
 	fmt.Fprintf(w, "Server    %s\n", describeLastAnswer(now, h.LastContact))
 	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, pluralize(h.ReportsPending, "report pending", "reports pending"))
@@ -67,6 +70,24 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	if len(h.Tasks) > 0 {
 		fmt.Fprintln(w)
 		writeTasks(w, h.Tasks, now)
+	}
+}
+
+// writeUpdate prints the state of the agent's own updates. A nil one prints nothing.
+func writeUpdate(w io.Writer, u *slots.Status) {
+	if u == nil {
+		return
+	}
+	phase := ""
+	if u.Phase == slots.Trying {
+		phase = ", on trial"
+	}
+	fmt.Fprintf(w, "Program   %s%s\n", u.Slot, phase)
+	if u.Problem != "" {
+		fmt.Fprintf(w, "Update    %s\n", u.Problem)
+	}
+	if f := u.LastFailure; f != nil {
+		fmt.Fprintf(w, "Update    version %s was given up at %s: %s\n", cmp.Or(f.Version, "unknown"), f.At.Local().Format("2006-01-02 15:04:05 MST"), f.Reason)
 	}
 }
 

@@ -69,6 +69,12 @@ func (c Client) Release(ctx context.Context, task string, all bool) (string, err
 	return c.post(ctx, "/release", url.Values{"task": {task}, "all": {strconv.FormatBool(all)}})
 }
 
+// Update updates the agent to the version of a manifest, whose program is at an address. It returns when the agent
+// is about to switch.
+func (c Client) Update(ctx context.Context, manifest []byte, from string) (string, error) {
+	return c.post(ctx, "/update", url.Values{"manifest": {string(manifest)}, "from": {from}})
+}
+
 func (c Client) post(ctx context.Context, path string, parameters url.Values) (string, error) {
 	body, err := c.send(ctx, http.MethodPost, path, parameters)
 	if err != nil {

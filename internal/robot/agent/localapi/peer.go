@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"unsafe"
 
@@ -69,5 +68,5 @@ func peerGroups(fd uintptr) []uint32 {
 // mayOperate reports whether a peer may use the socket: root, the agent's own user and the members of the
 // group.
 func (s *Server) mayOperate(p Peer) bool {
-	return p.UID == 0 || int(p.UID) == os.Geteuid() || s.gid != nil && slices.Contains(p.groups, *s.gid)
+	return isAgentsUser(p) || s.gid != nil && slices.Contains(p.groups, *s.gid)
 }

@@ -15,6 +15,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/selfupdate"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
@@ -42,9 +43,10 @@ type Config struct {
 	RobotID string
 	// Group is the name of the group whose members may use the socket. If empty, or if the robot has no
 	// such group, there is none.
-	Group string
-	Tasks taskSource
-	State stateReader
+	Group   string
+	Tasks   taskSource
+	State   stateReader
+	Updates updater
 	// LogDir returns the directory of an attempt's log.
 	LogDir func(uid string, attempt int32) string
 	Log    *slog.Logger
@@ -54,6 +56,11 @@ type Config struct {
 type taskSource interface {
 	ListTasks(ctx context.Context) ([]runner.LiveTask, error)
 	Operate(ctx context.Context, q runner.LocalRequest) (string, error)
+}
+
+// updater updates the agent (selfupdate.Updater).
+type updater interface {
+	Request(ctx context.Context, r selfupdate.Request) (switchOver func(), err error)
 }
 
 // stateReader knows what people at the robot have decided (localstate.Store).
@@ -126,6 +133,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /maintenance", s.serveMaintenance)
 	mux.HandleFunc("POST /hold", s.serveHold)
 	mux.HandleFunc("POST /release", s.serveRelease)
+	mux.HandleFunc("POST /update", s.serveUpdate)
 	return s.authorize(boundRequests(maxRequests, "requests are served already; try again", readParameters(mux)))
 }
 

@@ -2,6 +2,8 @@ package policyfile
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,6 +57,28 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
+// ReadUpdateKeys returns the keys of the file at a path that sign versions of the agent. If the path is empty,
+// it is DefaultPath, which may be missing: then there is no key.
+func ReadUpdateKeys(path string) ([]ed25519.PublicKey, error) {
+	return Config{Path: path}.readUpdateKeys()
+}
+
+func (c Config) readUpdateKeys() ([]ed25519.PublicKey, error) {
+	path := cmp.Or(c.Path, DefaultPath)
+	content, err := readProtected(path, c.owner)
+	if c.Path == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	f, err := Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %s: %w", path, err)
+	}
+	return f.UpdateKeys, nil
+}
+
 // Describe returns a sentence about the file, or the error of Open.
 func Describe(c Config) (string, error) {
 	k, err := Open(c)
@@ -64,11 +88,14 @@ func Describe(c Config) (string, error) {
 	case !k.existed:
 		return "there is no policy file at " + k.config.Path + ": the robot runs what the server asks for", nil
 	}
+	if k.current == nil {
+		return k.config.Path + " has no rules: the robot runs what the server asks for", nil
+	}
 	return k.config.Path + " limits what the robot runs", nil
 }
 
-// Read returns the policy as the file has it now. If it is nil, there is no file, and everything is
-// allowed.
+// Read returns the policy as the file has it now. If it is nil, there is no file or it has no rules, and
+// everything is allowed.
 func (k *Keeper) Read() *policy.Policy {
 	p, changed := k.refresh()
 	if changed && k.config.OnChange != nil {
@@ -95,7 +122,7 @@ func (k *Keeper) refresh() (p *policy.Policy, changed bool) {
 		return k.current, false
 	}
 	k.current = p
-	if p.Problem != "" {
+	if p != nil && p.Problem != "" {
 		k.config.Log.Error("the policy file cannot be used, so no task is accepted", "error", p.Problem)
 	} else {
 		k.config.Log.Info("the policy has changed", "policy", p.Key())
@@ -110,15 +137,16 @@ func (k *Keeper) readFile() ([]byte, *policy.Policy, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if k.content != nil && bytes.Equal(content, k.content) && k.current.Problem == "" {
+	if k.content != nil && bytes.Equal(content, k.content) && (k.current == nil || k.current.Problem == "") {
 		return content, k.current, nil
 	}
-	p, err := Parse(content)
-	if err == nil && k.config.TasksAreRoot && p.Allow.Root != nil && !*p.Allow.Root {
-		err = errors.New("allow.root is false, and tasks without a user run as root: configure another taskUser")
-	}
+	f, err := Parse(content)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", k.config.Path, err)
+	}
+	p := f.Policy
+	if p != nil && k.config.TasksAreRoot && p.Allow.Root != nil && !*p.Allow.Root {
+		return nil, nil, fmt.Errorf("%s: allow.root is false, and tasks without a user run as root: configure another taskUser", k.config.Path)
 	}
 	return content, p, nil
 }

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -10,12 +11,25 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 	"k8s4r.io/k8s4r/internal/protocol/policy"
 )
 
+// maxUpdateKeys bounds File.UpdateKeys: the present key, the next one, and some of others.
+const maxUpdateKeys = 8
+
+// File is the content of a policy file.
+type File struct {
+	// Policy is what the robot allows. If nil, the file has no rules, and everything is allowed.
+	Policy *policy.Policy
+	// UpdateKeys are the keys that sign versions of the agent, at most maxUpdateKeys. If empty, the agent does
+	// not update itself. They stay on the robot: the server gets the Policy alone.
+	UpdateKeys []ed25519.PublicKey
+}
+
 // Parse parses the content of a policy file. It accepts nothing that could be meant in another way:
 // no unknown or repeated keys, no empty values and no second document.
-func Parse(content []byte) (*policy.Policy, error) {
+func Parse(content []byte) (*File, error) {
 	if len(content) > policy.MaxSize {
 		return nil, fmt.Errorf("is longer than %d KiB", policy.MaxSize>>10)
 	}
@@ -29,11 +43,19 @@ func Parse(content []byte) (*policy.Policy, error) {
 	if !errors.Is(decoder.Decode(&more), io.EOF) {
 		return nil, errors.New("has a second document after ---, or an invalid one; it must contain one document")
 	}
-	p := &policy.Policy{}
+	return parseFile(document.Content[0])
+}
+
+func parseFile(n *yaml.Node) (*File, error) {
+	f, p := &File{}, &policy.Policy{}
 	header := map[string]string{}
-	err := eachKey(document.Content[0], "", []string{"apiVersion", "kind", "allow"}, func(key string, value *yaml.Node) (err error) {
-		if key == "allow" {
+	err := eachKey(n, "", []string{"apiVersion", "kind", "allow", "update"}, func(key string, value *yaml.Node) (err error) {
+		switch key {
+		case "allow":
+			f.Policy = p
 			return parseRules(&p.Allow, value)
+		case "update":
+			return parseUpdate(f, value)
 		}
 		header[key], err = scalar(value, key)
 		return err
@@ -44,10 +66,37 @@ func Parse(content []byte) (*policy.Policy, error) {
 	if header["apiVersion"] != policy.APIVersion || header["kind"] != policy.Kind {
 		return nil, fmt.Errorf("must begin with apiVersion: %s and kind: %s", policy.APIVersion, policy.Kind)
 	}
+	if f.Policy == nil && f.UpdateKeys != nil {
+		return f, nil
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return f, nil
+}
+
+func parseUpdate(f *File, node *yaml.Node) error {
+	err := eachKey(node, "update.", []string{"publicKeys"}, func(_ string, value *yaml.Node) error {
+		texts, err := parseList(value, "update.publicKeys")
+		if err != nil {
+			return err
+		}
+		if len(texts) == 0 || len(texts) > maxUpdateKeys {
+			return fmt.Errorf("line %d: update.publicKeys: must have 1 to %d keys; remove update if the agent must not update itself", value.Line, maxUpdateKeys)
+		}
+		for i, text := range texts {
+			key, err := agentupdate.ParsePublicKey(text)
+			if err != nil {
+				return fmt.Errorf("line %d: update.publicKeys[%d]: %w", value.Content[i].Line, i, err)
+			}
+			f.UpdateKeys = append(f.UpdateKeys, key)
+		}
+		return nil
+	})
+	if err == nil && f.UpdateKeys == nil {
+		return fmt.Errorf("line %d: update.publicKeys: is required", node.Line)
+	}
+	return err
 }
 
 func parseRules(r *policy.Rules, node *yaml.Node) error {
@@ -73,10 +122,18 @@ func parseRoot(r *policy.Rules, value *yaml.Node) error {
 	return nil
 }
 
+// explainList returns what the lists of a field mean.
+func explainList(field string) string {
+	if strings.HasPrefix(field, "allow.") {
+		return "; write [] to allow none, or remove the line to allow all"
+	}
+	return ""
+}
+
 // parseList returns a list that is never nil: an empty list is a rule.
 func parseList(value *yaml.Node, field string) ([]string, error) {
 	if value.Kind != yaml.SequenceNode {
-		return nil, fmt.Errorf("line %d: %s: must be a list; write [] to allow none, or remove the line to allow all", value.Line, field)
+		return nil, fmt.Errorf("line %d: %s: must be a list%s", value.Line, field, explainList(field))
 	}
 	list := []string{}
 	for i, node := range value.Content {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 	"k8s4r.io/k8s4r/internal/protocol/policy"
 )
 
@@ -86,7 +87,7 @@ func TestReadProtected(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	p, err := Parse([]byte(header + `
+	f, err := Parse([]byte(header + `
 allow:
   namespaces: [prod]
   users: [pilot, 1000]   # text, not a number
@@ -97,8 +98,56 @@ allow:
 `))
 	must(t, err)
 	want := policy.Policy{Allow: policy.Rules{Namespaces: []string{"prod"}, Users: []string{"pilot", "1000"}, Root: new(false), Mounts: []string{}, Commands: []string{"/opt/robot/"}}}
-	if !p.Equal(&want) {
-		t.Errorf("read %s, want %s", p.Key(), want.Key())
+	if !f.Policy.Equal(&want) || f.UpdateKeys != nil {
+		t.Errorf("read %s and keys %v, want %s", f.Policy.Key(), f.UpdateKeys, want.Key())
+	}
+}
+
+func TestParse_ReadsUpdateKeys(t *testing.T) {
+	_, key, err := agentupdate.NewKey()
+	must(t, err)
+	f, err := Parse([]byte(header + "update: {publicKeys: ['" + key + "']}\n"))
+	must(t, err)
+	if f.Policy != nil || len(f.UpdateKeys) != 1 {
+		t.Errorf("a file with a key alone: %+v", f)
+	}
+	f, err = Parse([]byte(header + "allow: {root: false}\nupdate: {publicKeys: ['" + key + "']}\n"))
+	must(t, err)
+	if f.Policy == nil || len(f.UpdateKeys) != 1 || strings.Contains(f.Policy.Key(), "ed25519") {
+		t.Errorf("a file with rules and a key: %+v", f)
+	}
+}
+
+// TestKeeper_AllowsEverythingWithoutRules reads a file that has a key alone.
+func TestKeeper_AllowsEverythingWithoutRules(t *testing.T) {
+	_, key, err := agentupdate.NewKey()
+	must(t, err)
+	c := Config{Path: newFile(t, header+"update: {publicKeys: ['"+key+"']}\n"), owner: self(), Log: slog.New(slog.DiscardHandler)}
+	k, err := Open(c)
+	must(t, err)
+	if p := k.Read(); p != nil {
+		t.Errorf("the policy is %+v, want none", p)
+	}
+	if keys, err := c.readUpdateKeys(); err != nil || len(keys) != 1 {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+	writeFile(t, c.Path, header+"allow: {root: false}\n")
+	if p := k.Read(); p == nil || p.Allow.Root == nil {
+		t.Errorf("with rules the policy is %+v", p)
+	}
+	if keys, err := c.readUpdateKeys(); err != nil || keys != nil {
+		t.Errorf("without keys: %v, %v", keys, err)
+	}
+	writeFile(t, c.Path, header+"update: {publicKeys: ['"+key+"']}\n")
+	if p := k.Read(); p != nil {
+		t.Errorf("without rules the policy is %+v", p)
+	}
+	must(t, os.Remove(c.Path))
+	if p := k.Read(); p == nil || p.Problem == "" {
+		t.Errorf("without the file the policy is %+v", p)
+	}
+	if _, err := c.readUpdateKeys(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the file: %v", err)
 	}
 }
 
@@ -122,6 +171,11 @@ func TestParse_Rejects(t *testing.T) {
 		"no YAML":                 {"{", "yaml"},
 		"a list":                  {"- a", "must be a map"},
 		"a relative path":         {header + "allow: {commands: [bin/sh]}", `allow.commands[0] "bin/sh": must be an absolute path`},
+		"a key that is none":      {header + "update: {publicKeys: [abc]}", "line 3: update.publicKeys[0]: must be ed25519:KEY"},
+		"no list of keys":         {header + "update: {publicKeys: abc}", "line 3: update.publicKeys: must be a list"},
+		"no keys":                 {header + "update: {publicKeys: []}", "update.publicKeys: must have 1 to 8 keys"},
+		"an empty update":         {header + "allow: {root: false}\nupdate: {}", "update.publicKeys: is required"},
+		"an unknown update":       {header + "update: {keys: []}", "update.keys is not a key"},
 		"more than 8 KiB":         {header + strings.Repeat("#", policy.MaxSize), "is longer than 8 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,10 +190,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(header + "allow: {drivers: [exec], root: false, mounts: ['/srv:ro']}"))
 	f.Add([]byte(header + "allow:\n  commands: []\n  images: [alpine, 'a.b/c/']\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		p, err := Parse(content)
-		if err != nil {
+		file, err := Parse(content)
+		if err != nil || file.Policy == nil && len(file.UpdateKeys) > 0 {
 			return
 		}
+		p := file.Policy
 		if err := p.Validate(); err != nil || p.Problem != "" {
 			t.Errorf("%q is read as %s, which is not valid: %v", content, p.Key(), err)
 		}
@@ -274,14 +329,14 @@ func TestExample_IsAllowedByItsPolicy(t *testing.T) {
 	const dir = "../../../../examples/policy/"
 	text, err := os.ReadFile(dir + "policy.yaml")
 	must(t, err)
-	p, err := Parse(text)
+	f, err := Parse(text)
 	must(t, err)
 	text, err = os.ReadFile(dir + "job.yaml")
 	must(t, err)
 	m, err := ParseManifest(text, "")
 	must(t, err)
 	for _, task := range m.Tasks {
-		if err := p.Check(task.Subject); err != nil {
+		if err := f.Policy.Check(task.Subject); err != nil {
 			t.Errorf("%s: %v", task.Path, err)
 		}
 	}

@@ -48,7 +48,7 @@ func TestUnit_LeavesTasksRunning(t *testing.T) {
 	}
 	// Tasks inherit the restrictions of the service.
 	for key := range got {
-		for _, confines := range []string{"NoNewPrivileges", "Private", "Protect", "Restrict", "SystemCall", "Capability", "MemoryDeny", "MemoryMax", "CPUQuota", "OOMScore", "User"} {
+		for _, confines := range []string{"NoNewPrivileges", "Private", "Protect", "Restrict", "SystemCall", "Capability", "MemoryDeny", "MemoryMax", "CPUQuota", "OOMScore", "User", "NoExec", "ExecPaths"} {
 			if strings.HasPrefix(key, "[Service]"+confines) {
 				t.Errorf("%s would confine tasks", key)
 			}

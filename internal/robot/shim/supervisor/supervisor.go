@@ -38,7 +38,7 @@ type Update struct {
 	// ShimExited is true if the shim has exited. If Exit is nil then, how the task ended is unknown.
 	ShimExited bool
 	// ShimFailed is true if the shim has exited by itself. It is false if it was killed, and for a shim
-	// that was adopted, which is no child of the agent.
+	// that was adopted from another process, which is no child of the agent.
 	ShimFailed bool
 }
 
@@ -106,6 +106,7 @@ func (sup *Supervisor) Adopt(dir string) (*Shim, shim.State, error) {
 		}
 		state, err := shim.ReadState(dir) // read after the check, since a shim writes its last state before it exits
 		if err != nil || !isRunning {
+			reapEnded(state.Shim)
 			return nil, state, err
 		}
 		if p := state.Shim; p != nil {
@@ -116,6 +117,14 @@ func (sup *Supervisor) Adopt(dir string) (*Shim, shim.State, error) {
 		if time.Now().After(until) {
 			return nil, state, fmt.Errorf("%s is locked by a process that is not a shim", filepath.Join(dir, "lock"))
 		}
+	}
+}
+
+// reapEnded reaps a shim that has exited before it was adopted, if this process has started it: another version
+// of the agent has replaced the program of the process since.
+func reapEnded(p *shim.Process) {
+	if p != nil && p.PID > 0 {
+		_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
 	}
 }
 
