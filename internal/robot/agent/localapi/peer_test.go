@@ -49,8 +49,20 @@ func startServer(t *testing.T, gid *uint32, tasks taskSource) (socket string) {
 	return startImpatientServer(t, gid, tasks, readTimeout)
 }
 
+// startUpdater serves a socket of an agent that can be updated.
+func startUpdater(t *testing.T, gid *uint32, updates updater) (socket string) {
+	t.Helper()
+	return serve(t, &Server{Config: Config{Tasks: fakeTasks{}, Updates: updates}, gid: gid, readTimeout: readTimeout})
+}
+
 // startImpatientServer serves a socket with another timeout for what clients send.
 func startImpatientServer(t *testing.T, gid *uint32, tasks taskSource, timeout time.Duration) (socket string) {
+	t.Helper()
+	return serve(t, &Server{Config: Config{Tasks: tasks}, gid: gid, readTimeout: timeout})
+}
+
+// serve serves a socket in a directory that is also that of all logs.
+func serve(t *testing.T, s *Server) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "k8s4r-localapi-")
 	must(t, err)
@@ -60,10 +72,8 @@ func startImpatientServer(t *testing.T, gid *uint32, tasks taskSource, timeout t
 	l, err := net.Listen("unix", socket)
 	must(t, err)
 	must(t, os.Chmod(socket, 0o600))
-	s := &Server{
-		Config: Config{RobotID: "r1", Group: "operators", Tasks: tasks, State: fakeTasks{}, LogDir: func(string, int32) string { return dir }, Log: slog.New(slog.DiscardHandler)},
-		gid:    gid, readTimeout: timeout,
-	}
+	s.RobotID, s.Group, s.State, s.Log = "r1", "operators", fakeTasks{}, slog.New(slog.DiscardHandler)
+	s.LogDir = func(string, int32) string { return dir }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }()
