@@ -197,7 +197,7 @@ func (f *updateFixture) goesBack(now, other release, pid int) {
 		"it exits":         {f.script("v1.0.1", "exit 1"), "it ended 3 times before it had passed its self-test"},
 		"it exits with 0":  {f.script("v1.0.2", "exit 0"), "it ended 3 times before it had passed its self-test"},
 		"it hangs":         {f.script("v1.0.3", "exec sleep 600"), "it did not end its self-test"},
-		"another version":  {f.sign("v1.0.4", other.program, nil), "the program says that it is version " + other.version},
+		"another version":  {f.sign("v1.0.4", other.program, nil), "the program is version " + other.version},
 		"it is no program": {f.sign("v1.0.5", f.policy, nil), "it cannot be started"},
 		"it is killed":     {f.script("v1.0.6", "kill -9 $$"), "it ended 3 times before it had passed its self-test"},
 	} {

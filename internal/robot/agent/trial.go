@@ -78,7 +78,7 @@ func checkTrial(store *slots.Store, mark slots.Mark) error {
 		return fmt.Errorf("read the manifest of this version: %w", err)
 	}
 	if m.Version != version.Version {
-		return fmt.Errorf("the program says that it is version %s, and its manifest %s: sign it with the version that it prints", version.Version, m.Version)
+		return fmt.Errorf("the program is version %s, and its manifest has %s: sign it with the version that it prints", version.Version, m.Version)
 	}
 	reads, err := store.PreviousReads()
 	if err != nil {

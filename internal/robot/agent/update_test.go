@@ -108,7 +108,7 @@ func TestTrial_RefusesWhatTheVersionBeforeCannotTakeOver(t *testing.T) {
 		want    string
 	}{
 		"an older journal": {version.Version, older, "of journal and the version before reads only"},
-		"another version":  {"v7", formats, "the program says that it is version " + version.Version},
+		"another version":  {"v7", formats, "the program is version " + version.Version},
 	} {
 		config := (&fakeServer{t: t}).config(t.TempDir())
 		config.Launch = beginTrial(t, config.StateDir, c.version, c.reads)

@@ -198,7 +198,7 @@ func (r *robot) story(may *[]string) {
 	}
 }
 
-// runUntilCut tells a story up to the power cut. It returns false if there was none.
+// runUntilCut runs the story up to the power cut. It returns false if there was none.
 func (r *robot) runUntilCut(may *[]string) (isCut bool) {
 	defer func() {
 		switch p := recover().(type) {

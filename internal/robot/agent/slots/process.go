@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markVariable tells a program that a launcher has started it. Its value is that of Mark.encode.
+// markVariable marks a program that a launcher has started. Its value is that of Mark.encode.
 const markVariable = "K8S4R_AGENT_LAUNCHED"
 
 // Mark is what a launcher passes to the program of a slot. The zero value is that of a program that was not
