@@ -37,23 +37,32 @@ func launchSlot(args []string, stderr io.Writer) (status int, isDone bool) {
 	if err != nil {
 		return 0, false // this program reports it
 	}
-	defer func() { _ = lock.Close() }()
-	process := slots.Process{Program: program, Args: args, ParentFD: c.ParentFD}
+	p := &launchProcess{Process: slots.Process{Program: program, Args: args, ParentFD: c.ParentFD}, stateDir: c.StateDir, lock: lock}
+	defer func() { _ = p.lock.Close() }()
 	l := &slots.Launcher{
 		Store: store, Program: identity, Now: time.Now, Log: newLog(c, stderr).With("launcher", program),
 		ReadKeys: func() ([]ed25519.PublicKey, error) { return policyfile.ReadUpdateKeys(c.PolicyFile) },
 		Clock:    func() slots.Start { return slots.Start{BootID: proc.BootID(), SinceBoot: shim.SinceBoot()} },
-		Execute:  process.Execute, // closes the lock
-		Try: func(slot slots.Slot, path string, remaining time.Duration) slots.TrialEnd {
-			_ = lock.Close() // the version on trial takes it
-			end := process.Try(slot, path, remaining)
-			if again, err := lockStateDir(c.StateDir); err == nil {
-				lock = again
-			}
-			return end
-		},
+		Execute:  p.Execute, Try: p.tryUnlocked,
 	}
 	return l.Run()
+}
+
+// launchProcess is the process of a launcher, which holds the lock of the state directory.
+type launchProcess struct {
+	slots.Process
+	stateDir string
+	lock     *os.File // closed by exec
+}
+
+// tryUnlocked runs a version on trial, which takes the lock.
+func (p *launchProcess) tryUnlocked(slot slots.Slot, path string, remaining time.Duration) slots.TrialEnd {
+	_ = p.lock.Close()
+	end := p.Try(slot, path, remaining)
+	if again, err := lockStateDir(p.stateDir); err == nil {
+		p.lock = again
+	}
+	return end
 }
 
 // parseLaunchConfig reads the settings that the launcher needs. It returns false if this program must run, or
