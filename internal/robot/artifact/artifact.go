@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"time"
 )
 
@@ -45,6 +46,8 @@ type Request struct {
 	Dest string
 	// Mode is what to do with the source. If empty, it is ModeAny.
 	Mode Mode
+	// Keep leaves a source that was transferred in the hidden directory, for TakeKept.
+	Keep bool
 }
 
 // Limits bound the cost of one artifact. A zero field means its default.
@@ -67,6 +70,9 @@ type Limits struct {
 	// MaxWait is the longest delay between two tries. If the Retry-After of a server is longer,
 	// there is no further try. Default 1 min.
 	MaxWait time.Duration
+	// Admit is called before received bytes are written, with their number and the size that the source
+	// then has. It blocks as long as the transfer must wait; an error ends it. If nil, nothing is limited.
+	Admit func(ctx context.Context, bytes int, size int64) error
 }
 
 func (l Limits) withDefaults() Limits {
@@ -79,6 +85,7 @@ func (l Limits) withDefaults() Limits {
 		Tries:       cmp.Or(l.Tries, 5),
 		Backoff:     cmp.Or(l.Backoff, 500*time.Millisecond),
 		MaxWait:     cmp.Or(l.MaxWait, time.Minute),
+		Admit:       l.Admit,
 	}
 }
 
@@ -98,7 +105,13 @@ func (r Request) Check() error {
 // A process that is killed during Fetch leaves a partial download in a hidden directory. The next
 // call for the same request resumes it.
 func Fetch(ctx context.Context, r Request, l Limits, dir string) error {
-	return fetcher{limits: l.withDefaults(), sleep: sleepContext}.fetchArtifact(ctx, r, dir)
+	return FetchCached(ctx, r, nil, l, dir)
+}
+
+// FetchCached is Fetch that copies the source from a file, and transfers it only if the file does not have
+// its checksum. If the file is nil, or the artifact has no checksum, the source is transferred.
+func FetchCached(ctx context.Context, r Request, cached *os.File, l Limits, dir string) error {
+	return fetcher{limits: l.withDefaults(), sleep: sleepContext, cached: cached}.fetchArtifact(ctx, r, dir)
 }
 
 // wrapError adds the name of the artifact to an error.
@@ -114,6 +127,8 @@ type fetcher struct {
 	limits Limits
 	// sleep waits between tries. Tests replace it.
 	sleep func(context.Context, time.Duration)
+	// cached may have the content of the source. If nil, there is no such file.
+	cached *os.File
 }
 
 func sleepContext(ctx context.Context, d time.Duration) {
@@ -148,12 +163,27 @@ func (f fetcher) runPlan(ctx context.Context, p *plan, root *os.Root) error {
 	if err := root.MkdirAll(p.stage, 0o700); err != nil {
 		return fmt.Errorf("create a directory for the download: %w", err)
 	}
-	defer func() { _ = root.RemoveAll(p.stage) }()
-	body, err := f.downloadVerified(ctx, p, root)
+	keeps := false
+	defer func() { p.tidyStage(root, keeps) }()
+	body, isCached, err := f.openSource(ctx, p, root)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	if p.keep && !isCached {
+		_ = root.RemoveAll(path.Join(p.stage, keptFile)) // of an earlier process
+		// Without a link, for which some file systems have no support, only the cache lacks the source.
+		keeps = root.Link(path.Join(p.stage, bodyFile), path.Join(p.stage, keptFile)) == nil
+	}
+	if err := f.placeSource(ctx, p, root, body); err != nil {
+		keeps = false
+		return err
+	}
+	return nil
+}
+
+// placeSource moves the source to its destination, or what it unpacks to.
+func (f fetcher) placeSource(ctx context.Context, p *plan, root *os.Root, body *os.File) error {
 	if p.format == "" {
 		return p.storeFile(root, body)
 	}

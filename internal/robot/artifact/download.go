@@ -100,14 +100,18 @@ func (f fetcher) requestOnce(ctx context.Context, c *client, p *plan, part *part
 	if total > f.limits.MaxBytes {
 		return f.tooLarge()
 	}
-	return f.receiveBody(part, idleReader{resp.Body, idle, f.limits.IdleTimeout}, total)
+	var body io.Reader = idleReader{resp.Body, idle, f.limits.IdleTimeout}
+	if f.limits.Admit != nil {
+		body = admittedReader{ctx, body, part, idle, f.limits}
+	}
+	return f.receiveBody(part, body, total)
 }
 
 // receiveBody appends a body. The total is the size of the whole source, negative if the server
 // does not send it.
 func (f fetcher) receiveBody(part *partial, body io.Reader, total int64) error {
 	err := f.fillPart(part, body)
-	if errors.As(err, new(*fs.PathError)) {
+	if errors.As(err, new(*fs.PathError)) || errors.As(err, new(refusedError)) {
 		return err // an error of the local disk, which another try does not fix
 	}
 	if err == nil && total >= 0 && part.size < total {
@@ -133,6 +137,36 @@ func (a idleReader) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// maxAdmitted is the largest number of bytes that Limits.Admit is called with.
+const maxAdmitted = 16 << 10
+
+// admittedReader reads what Limits.Admit admits. The server is not idle while that blocks.
+type admittedReader struct {
+	ctx    context.Context
+	r      io.Reader
+	part   *partial
+	idle   *time.Timer
+	limits Limits
+}
+
+func (a admittedReader) Read(b []byte) (int, error) {
+	n, err := a.r.Read(b[:min(len(b), maxAdmitted)])
+	if n == 0 {
+		return n, err
+	}
+	a.idle.Stop()
+	if refused := a.limits.Admit(a.ctx, n, a.part.size+int64(n)); refused != nil {
+		return 0, refusedError{refused}
+	}
+	a.idle.Reset(a.limits.IdleTimeout)
+	return n, err
+}
+
+// refusedError is an error of Limits.Admit, which another try does not fix.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
 
 // validatorOf returns the value for If-Range: a strong ETag, or a modification time that is
 // certainly older than the response.

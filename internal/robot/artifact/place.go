@@ -17,6 +17,7 @@ const (
 	validatorFile = "validator" // identifies the version of the source
 	treeDir       = "tree"      // an archive while it is unpacked
 	replacedDir   = "replaced"  // files that were replaced
+	keptFile      = "kept"      // the source, for TakeKept
 )
 
 // moveToDestination moves an entry of the hidden directory to its destination. A directory is

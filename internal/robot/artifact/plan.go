@@ -33,10 +33,12 @@ type plan struct {
 	dest string
 	// stage is the hidden directory of this request.
 	stage string
+	// keep is Request.Keep.
+	keep bool
 }
 
 func newPlan(r Request) (*plan, error) {
-	p := &plan{stage: stageOf(r)}
+	p := &plan{stage: stageOf(r), keep: r.Keep}
 	steps := []func(Request) error{p.readSource, p.readOptions, p.readMode, p.readDest}
 	for _, step := range steps {
 		if err := step(r); err != nil {

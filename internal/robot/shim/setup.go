@@ -20,6 +20,9 @@ type SetUp struct {
 	Work json.RawMessage `json:"work,omitempty"`
 	// Templates has what to do with the task after a change of each of the templates.
 	Templates []TemplateChange `json:"templates,omitempty"`
+	// Cached are the paths of files that may have the content of the artifacts, by the index of the
+	// artifact. If empty, the artifact has none.
+	Cached []string `json:"cached,omitempty"`
 }
 
 // TemplateChange is what to do if a later rendering changes a template.
@@ -43,10 +46,17 @@ type SetUpRequest struct {
 	Work json.RawMessage `json:"work,omitempty"`
 	// Attributes are the current attributes of the robot. If set, only the templates are rendered.
 	Attributes *wire.RobotAttributes `json:"attributes,omitempty"`
+	// Cached are the indexes of the artifacts whose content the descriptors from cachedFD on may have, in
+	// the same order.
+	Cached []int `json:"cached,omitempty"`
 }
 
-// setUpFD is the descriptor from which the process reads its SetUpRequest.
-const setUpFD = 3
+// The descriptors of the process: its SetUpRequest, and the first of the files with cached artifacts. The
+// process cannot open these by their paths, which its user must not see.
+const (
+	setUpFD  = 3
+	cachedFD = 4
+)
 
 // ReceiveSetUpRequest returns the request of this process.
 func ReceiveSetUpRequest() (r SetUpRequest, err error) {
@@ -55,6 +65,15 @@ func ReceiveSetUpRequest() (r SetUpRequest, err error) {
 		err = json.Unmarshal(message, &r)
 	}
 	return r, err
+}
+
+// CachedFiles returns the inherited files with cached artifacts, by the index of the artifact.
+func (r SetUpRequest) CachedFiles() map[int]*os.File {
+	files := map[int]*os.File{}
+	for i, index := range r.Cached {
+		files[index] = os.NewFile(uintptr(cachedFD+i), "cached artifact")
+	}
+	return files
 }
 
 // setUp runs the set-up as the task's user, with the task's view of the robot, in a process of its
@@ -79,6 +98,21 @@ func (s *shim) setUp() error {
 type setUpStep struct {
 	request     SetUpRequest
 	confinement isolation.Confinement
+	// cached are the paths of SetUp.Cached.
+	cached []string
+}
+
+// openCached opens the cached files that exist, and enters them into the request.
+func (s *setUpStep) openCached() (files []*os.File) {
+	for i, path := range s.cached {
+		if path == "" {
+			continue
+		}
+		if f, err := os.Open(path); err == nil { // if not, the artifact is downloaded
+			files, s.request.Cached = append(files, f), append(s.request.Cached, i)
+		}
+	}
+	return files
 }
 
 func (s *shim) runSetUpStep(step setUpStep) error {
@@ -99,6 +133,8 @@ func (s *shim) runSetUpStep(step setUpStep) error {
 
 // startSetUp starts a set-up process, and returns a pipe with its output.
 func (s *shim) startSetUp(step setUpStep) (output *os.File, child *driver.Process, err error) {
+	cached := step.openCached()
+	defer closeFiles(cached)
 	message, err := json.Marshal(step.request)
 	if err != nil {
 		return nil, nil, err
@@ -117,12 +153,18 @@ func (s *shim) startSetUp(step setUpStep) (output *os.File, child *driver.Proces
 	confinement := step.confinement
 	confinement.Cgroup = nil
 	child, err = driver.StartProcess(s.agentProgram, []string{"k8s4r-agent", SetUpSubcommand}, environment, driver.Task{
-		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: stdout, Stderr: stdout, Files: []*os.File{request}, TimerSlack: s.spec.TimerSlack,
+		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: stdout, Stderr: stdout, Files: append([]*os.File{request}, cached...), TimerSlack: s.spec.TimerSlack,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("start the set-up process of the task: %w", err), output.Close())
 	}
 	return output, child, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // setUpSteps returns the steps of the set-up in order. Requests to an engine run with the agent's
@@ -132,7 +174,7 @@ func (s *shim) setUpSteps() (all []setUpStep) {
 		all = append(all, setUpStep{request: SetUpRequest{Driver: s.spec.Driver, Config: s.spec.Config, Engine: s.spec.Engine}})
 	}
 	if s.spec.SetUp != nil {
-		all = append(all, setUpStep{SetUpRequest{Work: s.spec.SetUp.Work}, s.spec.Confinement})
+		all = append(all, setUpStep{SetUpRequest{Work: s.spec.SetUp.Work}, s.spec.Confinement, s.spec.SetUp.Cached})
 	}
 	return all
 }

@@ -26,6 +26,10 @@ type Work struct {
 	Artifacts []artifact.Request `json:"artifacts,omitempty"`
 	Templates []Template         `json:"templates,omitempty"`
 	Data      template.Data      `json:"data"`
+	// Cached are the paths of files that may have the content of the artifacts, see shim.SetUp.
+	Cached []string `json:"-"`
+
+	cached map[int]*os.File // those files, by the index of the artifact
 }
 
 // Template is a file that is rendered, and what to do if a later rendering changes it.
@@ -40,7 +44,7 @@ func (w Work) Encode() (*shim.SetUp, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the set-up of the task: %w", err)
 	}
-	s := &shim.SetUp{Work: b}
+	s := &shim.SetUp{Work: b, Cached: w.Cached}
 	for _, t := range w.Templates {
 		s.Templates = append(s.Templates, t.OnChange)
 	}
@@ -98,6 +102,7 @@ func runRequest(ctx context.Context) (changed []int, err error) {
 	if err := json.Unmarshal(r.Work, &w); err != nil {
 		return nil, err
 	}
+	w.cached = r.CachedFiles()
 	if r.Attributes != nil {
 		w.Artifacts, w.Data.Labels, w.Data.Attrs = nil, r.Attributes.Labels, r.Attributes.Attrs
 	}
@@ -120,8 +125,8 @@ var syncFiles = func(dir string) error {
 
 // run fetches the artifacts into dir and then renders the templates there.
 func (w Work) run(ctx context.Context, dir string) (changed []int, err error) {
-	for _, a := range w.Artifacts {
-		if err := artifact.Fetch(ctx, a, artifact.Limits{}, dir); err != nil {
+	for i, a := range w.Artifacts {
+		if err := artifact.FetchCached(ctx, a, w.cached[i], artifact.Limits{}, dir); err != nil {
 			return nil, err
 		}
 	}
