@@ -27,6 +27,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/artifactcache"
 	"k8s4r.io/k8s4r/internal/robot/agent/credential"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
@@ -80,6 +81,7 @@ type Agent struct {
 	slots      *slots.Store
 	updates    *selfupdate.Updater
 	trial      *trial
+	cache      *artifactcache.Cache // nil: there is none
 
 	switchOver chan struct{} // closed when another version must take over
 	switchOnce sync.Once
@@ -149,6 +151,7 @@ func (a *Agent) openState(options []option) (err error) {
 	if err := a.openCredential(); err != nil {
 		return err
 	}
+	a.openCache()
 	a.assembleParts(options)
 	if err := a.stateDir().SweepAttempts(a.isJournaled); err != nil {
 		return err
@@ -209,12 +212,13 @@ func (a *Agent) assembleParts(options []option) {
 	a.outbox = transport.NewOutbox(func(ctx context.Context, s wire.Status) error { return a.connection.PublishStatus(ctx, s) }, time.Now)
 	a.journals = newJournalPublisher(func(ctx context.Context, j wire.Journal) error { return a.connection.PublishJournal(ctx, j) }, a.log)
 	runnerConfig, connectionConfig := a.runnerConfig(), a.connectionConfig()
+	a.setRunnerCache(&runnerConfig)
 	for _, change := range options {
 		change(&runnerConfig, &connectionConfig)
 	}
 	a.runner = runner.New(runnerConfig)
 	connectionConfig.ReadUsage = a.runner.MeasureUsage
-	connectionConfig.ReadDiskHealth = newDiskHealth(c.StateDir, a.runner.CanWriteJournal).readHealth
+	connectionConfig.ReadDiskHealth = a.readDiskHealth(newDiskHealth(c.StateDir, a.runner.CanWriteJournal))
 	a.connection = transport.NewConnection(connectionConfig)
 	a.registerHandlers()
 }
@@ -370,6 +374,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.journals.run(work) })
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.WatchQuotas(work) })
+	a.runCache(work, &parts)
 	if a.config.BatteryBackedClock {
 		parts.Go(func() { a.lastSeen.WatchClock(work) })
 	}

@@ -49,6 +49,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// BatteryBackedClock declares that the hardware clock runs while the robot is off.
 	BatteryBackedClock bool
+	// CacheQuota bounds the cache of artifacts in bytes. If 0, there is none.
+	CacheQuota byteSize
 	// OnStop is what happens to tasks when the agent stops: OnStopLeave or OnStopEnd.
 	OnStop string
 	// DockerSocket is the socket of the Docker engine, if there is one.
@@ -259,6 +261,9 @@ func (f *flags) checkValues() error {
 	var errs []error
 	if c.Heartbeat < minHeartbeat || c.Heartbeat > maxHeartbeat {
 		errs = append(errs, fmt.Errorf("%s %v must be between %v and %v", f.sourceOf("heartbeat"), c.Heartbeat, minHeartbeat, maxHeartbeat))
+	}
+	if c.CacheQuota < 0 || c.CacheQuota > maxCacheQuota {
+		errs = append(errs, fmt.Errorf("%s %v must be between 0 and %v", f.sourceOf("cache-quota"), c.CacheQuota, byteSize(maxCacheQuota)))
 	}
 	if c.OnStop != OnStopLeave && c.OnStop != OnStopEnd {
 		errs = append(errs, fmt.Errorf("%s %q must be leave or end", f.sourceOf("on-stop"), c.OnStop))

@@ -70,7 +70,7 @@ func TestConfigFile_MayBeEmpty(t *testing.T) {
 }
 
 func TestConfigFile_RejectsInvalid(t *testing.T) {
-	const known = "the keys are batteryBackedClock, caFile, caHash, dockerSocket, healthSocket, heartbeat, labels, localGroup, localSocket, logFormat, logLevel, mqttUrl, onStop, policy, robotId, server, stateDir, taskUser, tokenFile"
+	const known = "the keys are batteryBackedClock, caFile, caHash, cacheQuota, dockerSocket, healthSocket, heartbeat, labels, localGroup, localSocket, logFormat, logLevel, mqttUrl, onStop, policy, robotId, server, stateDir, taskUser, tokenFile"
 	tests := []struct {
 		name, text string
 		want       []string

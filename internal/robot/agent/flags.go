@@ -103,6 +103,7 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the join token")
 	f.DurationVar(&c.Heartbeat, "heartbeat", 30*time.Second, "`time` between heartbeats")
 	f.BoolVar(&c.BatteryBackedClock, "battery-backed-clock", false, "the hardware clock of this robot has a battery and runs in UTC: after a restart of the robot, tasks with stopOnRobotAfter may start without contact until their self-stop deadline")
+	f.TextVar(&c.CacheQuota, "cache-quota", byteSize(defaultCacheQuota), "most `bytes` of the cache of artifacts, such as 500Mi or 4Gi; 0 disables the cache and deletes its files")
 	f.StringVar(&c.OnStop, "on-stop", OnStopLeave, "what to do with tasks when the agent stops: `leave` (they keep running, and the next agent takes them over) or end")
 	f.StringVar(&c.DockerSocket, "docker-socket", docker.DefaultEngine, "unix `socket` of the Docker engine; the driver docker is offered while an engine answers")
 	f.StringVar(&c.HealthSocket, "health-socket", "", "`path` of the local socket for health, status and metrics (default: health.sock in the state directory)")

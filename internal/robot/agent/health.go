@@ -17,6 +17,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/artifactcache"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
@@ -55,10 +56,12 @@ type Health struct {
 	// Update is the state of the agent's own updates. If nil, it was never updated.
 	Update *slots.Status `json:"update,omitempty"`
 
-	StateDir       string            `json:"stateDir"`
-	JournalBytes   int64             `json:"journalBytes"`
-	ReportsPending int               `json:"reportsPending"`
-	Tasks          []runner.LiveTask `json:"tasks"`
+	StateDir     string `json:"stateDir"`
+	JournalBytes int64  `json:"journalBytes"`
+	// Cache is what the cache of artifacts contains. If nil, there is none.
+	Cache          *artifactcache.Usage `json:"cache,omitempty"`
+	ReportsPending int                  `json:"reportsPending"`
+	Tasks          []runner.LiveTask    `json:"tasks"`
 	// Errors counts errors since the agent started, such as dropped messages, by type.
 	Errors map[string]int `json:"errors,omitempty"`
 
@@ -86,6 +89,10 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	}
 	if info, err := os.Stat(filepath.Join(h.StateDir, "journal")); err == nil {
 		h.JournalBytes = info.Size()
+	}
+	if a.cache != nil {
+		usage := a.cache.Usage()
+		h.Cache = &usage
 	}
 	if h.Tasks = tasks; err != nil {
 		h.Problem = err.Error()

@@ -26,6 +26,10 @@ func WriteMetrics(w io.Writer, h Health) {
 	gauge("k8s4r_agent_start_timestamp_seconds", "When the agent started.", unixSeconds(h.StartedAt))
 	gauge("k8s4r_agent_journal_bytes", "Size of the journal.", float64(h.JournalBytes))
 	gauge("k8s4r_agent_pending_reports", "Reports that the server has not acknowledged.", float64(h.ReportsPending))
+	if h.Cache != nil {
+		gauge("k8s4r_agent_cache_bytes", "Size of the cache of artifacts.", float64(h.Cache.Bytes))
+		gauge("k8s4r_agent_cache_files", "Files in the cache of artifacts.", float64(h.Cache.Files))
+	}
 	writeTaskMetrics(w, h)
 	writeErrorMetrics(w, h.Errors)
 }

@@ -53,6 +53,9 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.describeConnection(now))
 	fmt.Fprintf(w, "Server    %s\n", describeLastAnswer(now, h.LastContact))
 	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, pluralize(h.ReportsPending, "report pending", "reports pending"))
+	if c := h.Cache; c != nil {
+		fmt.Fprintf(w, "Cache     %s of artifacts, %d of %d MB\n", pluralize(c.Files, "file", "files"), (c.Bytes+999_999)/1_000_000, c.Quota/1_000_000)
+	}
 	for _, what := range slices.Sorted(maps.Keys(h.Errors)) {
 		fmt.Fprintf(w, "Errors    %s: %s\n", what, pluralize(h.Errors[what], "time", "times"))
 	}

@@ -164,6 +164,7 @@ func (r *Runner) recordStart(p *plan, attempt *attempt, s shim.Started) {
 	if attempt.array != nil {
 		r.delayProgress(attempt.array)
 	}
+	r.collectArtifacts(attempt) // before the journal has the start, so that the agent after a crash does it
 	r.log.Info("task started", "task", attempt.task.Metadata.Name, "uid", attempt.task.Metadata.UID, "attempt", attempt.number, "run", attempt.runNumber(), "pid", s.PID)
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Started, UID: attempt.task.Metadata.UID, Attempt: attempt.number, At: attempt.startedAt,

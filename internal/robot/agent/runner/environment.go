@@ -47,7 +47,7 @@ func (r *Runner) fillEnvironment(attempt *attempt, s *shim.Spec) error {
 		}
 		data.Env, data.Task.Index = withoutMarks(s.Env), ""
 	}
-	if s.SetUp, err = attempt.buildSetUp(data); err != nil {
+	if s.SetUp, err = attempt.buildSetUp(data, r.artifacts); err != nil {
 		return err
 	}
 	s.Env = withSecrets(s.Env, attempt)
@@ -194,7 +194,7 @@ func interpolateConfig(c wire.TaskConfig, d render.Data) (wire.TaskConfig, error
 
 // buildSetUp returns the artifacts and templates of the task's directory. It is nil if there
 // are none. Artifacts that are there are left out.
-func (attempt *attempt) buildSetUp(d render.Data) (*shim.SetUp, error) {
+func (attempt *attempt) buildSetUp(d render.Data, cache artifactCache) (*shim.SetUp, error) {
 	t := attempt.task.Spec
 	if attempt.hasArtifacts() {
 		t.Artifacts = nil
@@ -203,6 +203,7 @@ func (attempt *attempt) buildSetUp(d render.Data) (*shim.SetUp, error) {
 		return nil, nil
 	}
 	w := setup.Work{Data: d, Artifacts: artifactRequests(t.Artifacts)}
+	w.Cached = findCached(cache, w.Artifacts)
 	for i, tmpl := range t.Templates {
 		w.Templates = append(w.Templates, setUpTemplate(i, tmpl))
 	}

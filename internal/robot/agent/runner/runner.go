@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
+	"k8s4r.io/k8s4r/internal/robot/artifact"
 	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 	"k8s4r.io/k8s4r/internal/robot/proc"
@@ -42,6 +43,8 @@ type Config struct {
 	Reports  reportQueue
 	Journals journalPublisher
 	Problems problemLog
+	// Artifacts keeps the sources of artifacts. If nil, each task downloads its own.
+	Artifacts artifactCache
 	// Sealed keeps the secrets of tasks with offlineSecrets. If nil, they are kept in memory only.
 	Sealed secretStore
 	// QuotaInterval is the shortest pause between two scans of disks. If zero, 10 s.
@@ -114,6 +117,14 @@ type secretStore interface {
 	Sweep(keep func(uid string, attempt int32) bool) error
 }
 
+// artifactCache keeps the sources of artifacts (artifactcache.Cache). It must not block.
+type artifactCache interface {
+	// Lookup returns a file that may have the content.
+	Lookup(c artifact.Content) (path string, ok bool)
+	// Collect takes over a file that may have the content.
+	Collect(c artifact.Content, path string)
+}
+
 // logShipper sends what attempts write to the server (logship.Shipper).
 type logShipper interface {
 	AddLog(a logship.Attempt, dir string)
@@ -158,6 +169,7 @@ type Runner struct {
 	journals      journalPublisher
 	problems      problemLog
 	sealed        secretStore
+	artifacts     artifactCache // nil: there is none
 	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
 	now           func() time.Time
 	sinceBoot     func() time.Duration
@@ -288,7 +300,7 @@ func New(c Config) *Runner {
 	}
 	return &Runner{
 		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, policy: c.Policy, host: c.Host,
-		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems, sealed: c.Sealed,
+		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, journals: c.Journals, problems: c.Problems, sealed: c.Sealed, artifacts: c.Artifacts,
 		killLeftovers: c.KillLeftovers, selfStopMargin: cmp.Or(c.SelfStopMargin, defaultSelfStopMargin), now: c.Now, sinceBoot: c.SinceBoot,
 		bootID: cmp.Or(c.BootID, proc.BootID()), log: c.Log,
 		local: c.Local, onLocalChange: c.OnLocalChange, newID: rand.Text,
