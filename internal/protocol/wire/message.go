@@ -40,6 +40,10 @@ type Register struct {
 	// AgentUpdate (v2) is what the agent reports about the last AgentOrder. If nil, it has none. An agent
 	// registers again when the state changes.
 	AgentUpdate *AgentUpdate `json:"agentUpdate,omitempty"`
+	// Prefetches (v2) is set by agents that act on Response.Prefetch.
+	Prefetches bool `json:"prefetches,omitempty"`
+	// Prefetch (v2) are reports about prefetch orders. Registering again replaces them.
+	Prefetch []PrefetchReport `json:"prefetch,omitempty"`
 	// ConnectionID (v2) identifies the connection that carries the registration. It is different for
 	// each connection. Empty from agents that do not send it.
 	ConnectionID string `json:"connectionId,omitempty"`
@@ -58,6 +62,8 @@ type Response struct {
 	UnlockMaintenance string `json:"unlockMaintenance,omitempty"`
 	// AgentOrder (v2) asks the agent to replace its program. If nil, there is nothing to do.
 	AgentOrder *AgentOrder `json:"agentOrder,omitempty"`
+	// Prefetch (v2) is what the robot should fetch. If nil, nothing new.
+	Prefetch *PrefetchOrder `json:"prefetch,omitempty"`
 }
 
 // Heartbeat reports that the agent is connected. Legacy agents set RobotID, Token and DeviceInfo

@@ -33,6 +33,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
 	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
+	"k8s4r.io/k8s4r/internal/robot/agent/prefetch"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/sealed"
 	"k8s4r.io/k8s4r/internal/robot/agent/selfupdate"
@@ -82,6 +83,7 @@ type Agent struct {
 	updates    *selfupdate.Updater
 	trial      *trial
 	cache      *artifactcache.Cache // nil: there is none
+	prefetcher *prefetch.Fetcher
 
 	switchOver chan struct{} // closed when another version must take over
 	switchOnce sync.Once
@@ -211,6 +213,7 @@ func (a *Agent) assembleParts(options []option) {
 	a.host = isolation.ProbeHost(a.stateDir().CgroupOwner(c.RobotID), c.StateDir)
 	a.outbox = transport.NewOutbox(func(ctx context.Context, s wire.Status) error { return a.connection.PublishStatus(ctx, s) }, time.Now)
 	a.journals = newJournalPublisher(func(ctx context.Context, j wire.Journal) error { return a.connection.PublishJournal(ctx, j) }, a.log)
+	a.prefetcher = a.newPrefetcher()
 	runnerConfig, connectionConfig := a.runnerConfig(), a.connectionConfig()
 	a.setRunnerCache(&runnerConfig)
 	for _, change := range options {
@@ -241,10 +244,11 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 	config := transport.ConnectionConfig{
 		RobotID: c.RobotID, Broker: c.Broker, KeepBroker: c.BrokerIsGiven, CA: c.CA, Heartbeat: c.Heartbeat,
 		FirstHeartbeat: uint64(shim.SinceBoot().Milliseconds()), ReceiveMaximum: runner.InboxSize,
-		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true, RefusesInterruptions: true},
+		Registration: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels, AnswersDispatches: true, RunsArrays: true, RestartsTasks: true, RefusesInterruptions: true, Prefetches: true},
 		ReadDevice:   newDeviceReader(a.drivers.Offered, a.host, c.effectiveTaskUser(), time.Now).readDevice,
 		ReadPolicy:   a.policy.Read,
 		ReadLocal:    a.local.Read,
+		ReadPrefetch: a.prefetcher.Reports,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {
 			a.outbox.SetConnected(connected)
@@ -375,6 +379,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.WatchQuotas(work) })
 	a.runCache(work, &parts)
+	parts.Go(func() { a.prefetcher.Run(work) })
 	if a.config.BatteryBackedClock {
 		parts.Go(func() { a.lastSeen.WatchClock(work) })
 	}
@@ -501,6 +506,7 @@ func (a *Agent) handleResponse(r wire.Response) {
 		a.logs.SetSendsRuns(r.StoresRuns)
 	}
 	a.connection.HandleResponse(r)
+	a.deliverPrefetch(r)
 	if r.UnlockMaintenance != "" {
 		a.runner.Unlock(r.UnlockMaintenance)
 	}

@@ -48,3 +48,16 @@ func (r *Runner) collectArtifacts(attempt *attempt) {
 
 // KeptArtifacts returns a pattern for the directories in which sources wait for the cache.
 func (p StateDir) KeptArtifacts() string { return filepath.Join(string(p), tasksDir, "*", "*") }
+
+// IsSettingUp reports whether a task is being started that may fetch something. Other goroutines may call it.
+func (r *Runner) IsSettingUp() bool { return r.isSettingUp.Load() }
+
+func (r *Runner) hasSetUp() bool {
+	for _, attempt := range r.live {
+		t := attempt.task.Spec
+		if attempt.shim != nil && attempt.startedAt.IsZero() && (len(t.Artifacts) > 0 || t.Driver == driverDocker) {
+			return true
+		}
+	}
+	return false
+}

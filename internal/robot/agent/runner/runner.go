@@ -194,6 +194,7 @@ type Runner struct {
 	stalled      atomic.Bool // the inbox is full and does not empty
 	unwritable   atomic.Bool // the last write of the journal failed
 	isConnected  atomic.Bool
+	isSettingUp  atomic.Bool
 	contacts     chan struct{} // readable when the robot may have contact again
 	stopRequests chan time.Duration
 	idle         chan struct{} // closed once all runs were stopped on request
@@ -398,6 +399,7 @@ func (r *Runner) runRound(ctx context.Context, messages []message) error {
 		return err
 	}
 	r.dropEndedHolds()
+	r.isSettingUp.Store(r.hasSetUp())
 	if r.stopping && len(r.live) == 0 {
 		r.signalIdle()
 	}

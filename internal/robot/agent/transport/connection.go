@@ -77,7 +77,9 @@ type ConnectionConfig struct {
 	// ReadLocal returns what people at the robot have decided. It is called before each registration. If
 	// nil, they have decided nothing.
 	ReadLocal func() *wire.LocalState
-	ReadUsage func(context.Context) []wire.TaskUsage
+	// ReadPrefetch returns the reports about prefetch orders, for each registration. If nil, there are none.
+	ReadPrefetch func() []wire.PrefetchReport
+	ReadUsage    func(context.Context) []wire.TaskUsage
 	// ReadDiskHealth returns the fields of a heartbeat about the disk.
 	ReadDiskHealth func() (diskPressure, journalReadOnly bool)
 	// Receive gets each dispatch, task list, acknowledgment and response, and the trace
@@ -130,6 +132,9 @@ func NewConnection(c ConnectionConfig) *Connection {
 	}
 	if c.ReadLocal == nil {
 		l.config.ReadLocal = func() *wire.LocalState { return nil }
+	}
+	if c.ReadPrefetch == nil {
+		l.config.ReadPrefetch = func() []wire.PrefetchReport { return nil }
 	}
 	if c.ReadPolicy == nil {
 		l.config.ReadPolicy = func() *policy.Policy { return nil }

@@ -15,7 +15,7 @@ import (
 func (l *Connection) publishRegistration(ctx context.Context, device wire.DeviceInfo, p *policy.Policy) {
 	r := l.config.Registration
 	r.Address, r.DeviceInfo, r.Policy, r.ConnectionID = l.address, &device, p, l.currentConnectionID()
-	r.Local = l.config.ReadLocal().WithinLimits()
+	r.Local, r.Prefetch = l.config.ReadLocal().WithinLimits(), l.config.ReadPrefetch()
 	l.logSendError(l.publishRobotMessage(ctx, wire.KindRegister, r))
 }
 
