@@ -169,6 +169,15 @@ type RobotStatus struct {
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=64
 	Holds []RobotHold `json:"holds,omitempty"`
+	// PrefetchOrder is what the robot should fetch now for a Rollout. Written by the manager.
+	// +optional
+	PrefetchOrder *RobotPrefetchOrder `json:"prefetchOrder,omitempty"`
+	// Prefetch is what the robot reports about such orders. Written by the server.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=8
+	Prefetch []RobotPrefetch `json:"prefetch,omitempty"`
 	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
@@ -287,6 +296,10 @@ type AgentInfo struct {
 	// Update is what the agent last reported about an order to update it. If not set, it has none.
 	// +optional
 	Update *AgentUpdate `json:"update,omitempty"`
+	// Prefetches is true if the agent fetches artifacts and images before a task needs them. Others get no
+	// such orders.
+	// +optional
+	Prefetches bool `json:"prefetches,omitempty"`
 }
 
 // DeviceInfo is what the agent reports about the machine. Every field is optional.

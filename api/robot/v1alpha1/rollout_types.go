@@ -137,6 +137,15 @@ type RolloutSpec struct {
 	// +optional
 	IgnoreWindows bool `json:"ignoreWindows,omitempty"`
 
+	// Prefetch lets robots fetch the artifacts that have a checksum, and the images, of the new revision
+	// before they are changed, also while the Rollout waits for an approval. No wave waits for it.
+	// +optional
+	Prefetch bool `json:"prefetch,omitempty"`
+
+	// PrefetchLimits bound what robots fetch in advance. If empty, its defaults.
+	// +optional
+	PrefetchLimits *RolloutPrefetchLimits `json:"prefetchLimits,omitempty"`
+
 	// DesiredState is the state that the user requests. If empty, running.
 	// +optional
 	// +kubebuilder:validation:Enum=running;paused;aborted;reverted
@@ -293,6 +302,9 @@ type RolloutStatus struct {
 	// Counts of all units.
 	// +optional
 	Counts RolloutCounts `json:"counts,omitempty"`
+	// Prefetched is how many robots have fetched what the new revision needs and they lacked.
+	// +optional
+	Prefetched int32 `json:"prefetched,omitempty"`
 	// FailedUnits are up to 100 units that have failed, and why.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100

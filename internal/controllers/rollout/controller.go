@@ -75,12 +75,14 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Robot{}, c.robots.Handler(c.enqueueCounting)).
 		Watches(&v1alpha1.MaintenanceWindow{}, c.windowHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Robot{}, c.agentHandler()).
+		Watches(&v1alpha1.Robot{}, c.prefetchHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
 func addIndexes(fields client.FieldIndexer) error {
 	return errors.Join(
+		fields.IndexField(context.Background(), &v1alpha1.Robot{}, indexOrders, indexOrder),
 		fields.IndexField(context.Background(), &v1alpha1.Rollout{}, indexTarget, func(o client.Object) []string {
 			return rollout.TargetOf(o.(*v1alpha1.Rollout))
 		}),
@@ -105,13 +107,26 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Reconcile reconciles one Rollout.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w, err := c.observe(ctx, req.NamespacedName)
-	if err != nil || w == nil {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if w == nil {
+		return reconcile.Result{}, c.dropOrders(ctx, req.NamespacedName)
+	}
 	now := c.Now()
+	fetching, err := c.planPrefetch(ctx, now, w)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if rollout.IsPrefetching(w.Rollout) {
+		w.Prefetched = &fetching.plan.Prefetched
+	}
 	actions := Plan(now, c.Tick, *w)
+	if retry := fetching.plan.RequeueAt; !retry.IsZero() {
+		kit.SetEarliest(&actions.RequeueAt, retry)
+	}
 	c.memory.Update(req.NamespacedName, w.Rollout.UID, func(m *memory) { m.sightings.recordStates(now, w.Units, actions.States) })
-	if err := c.apply(ctx, w.Rollout, actions); err != nil {
+	if err := errors.Join(c.apply(ctx, w.Rollout, actions), c.applyPrefetch(ctx, fetching)); err != nil {
 		return reconcile.Result{}, err
 	}
 	return kit.RequeueAt(actions.RequeueAt, now), nil

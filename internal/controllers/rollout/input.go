@@ -22,6 +22,10 @@ type Input struct {
 	Revisions []int64
 	// Target and Current are the revisions of the Rollout and of the Job. Nil if they do not exist.
 	Target, Current Hashes
+	// TargetName is the name of the ControllerRevision of Target. Empty if it does not exist.
+	TargetName string
+	// Prefetched is how many robots have fetched in advance. If nil, they do not at the moment.
+	Prefetched *int32
 	// Units are sorted by name.
 	Units []Unit
 	// Calendar holds the maintenance windows of the robots. Nil: none has one.
@@ -38,6 +42,8 @@ type Hashes map[string]map[string]string
 // Unit is a robot or a replica.
 type Unit struct {
 	rollout.Unit
+	// Robot of the unit. Empty for a replica without one.
+	Robot string
 	// Groups are the groups of which the unit should have Tasks.
 	Groups []string
 	// Agent is what is changed of a robot by a Rollout of agents. Nil for a Job.

@@ -116,6 +116,7 @@ type revisionVersion struct {
 // revisions are the two revisions that a Rollout compares. Their content never changes.
 type revisions struct {
 	target, current Hashes
+	targetName      string
 	// templates are the groups of the Job with the content of its current revision.
 	templates []v1alpha1.TaskGroupTemplate
 }
@@ -141,7 +142,7 @@ func (c *Controller) readRevisions(ctx context.Context, w *Input) ([]v1alpha1.Ta
 		}
 		c.memory.Update(k, w.Rollout.UID, func(m *memory) { m.revisions = revisionCache{is, found} })
 	}
-	w.Target, w.Current = found.target, found.current
+	w.Target, w.Current, w.TargetName = found.target, found.current, found.targetName
 	return found.templates, nil
 }
 
@@ -170,7 +171,7 @@ func compareRevisions(j *v1alpha1.Job, all []appsv1.ControllerRevision, target, 
 		}
 		hashes, templates := hashGroups(j, &content)
 		if all[i].Revision == target {
-			out.target = hashes
+			out.target, out.targetName = hashes, all[i].Name
 		}
 		if all[i].Revision == current {
 			out.current, out.templates = hashes, templates

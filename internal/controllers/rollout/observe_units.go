@@ -246,7 +246,7 @@ func (u *units) addTask(object *v1alpha1.Task, t Task) {
 func (u *units) list() []Unit {
 	out := make([]Unit, 0, len(u.byName))
 	for _, unit := range u.byName {
-		unit.InContact = u.isInContact(unit.Name)
+		unit.InContact, unit.Robot = u.isInContact(unit.Name), u.robotOf(unit.Name)
 		slices.SortFunc(unit.Tasks, func(a, b Task) int { return cmp.Compare(a.Name, b.Name) })
 		out = append(out, *unit)
 	}
@@ -261,6 +261,14 @@ func (u *units) isInContact(unit string) bool {
 	}
 	robot := u.robots[unit]
 	return robot == "" || u.fleet[robot].isOnline
+}
+
+// robotOf returns the robot of a unit. Empty for a replica without one.
+func (u *units) robotOf(unit string) string {
+	if v1alpha1.RunsOnEveryRobot(u.job.Spec.Type) {
+		return unit
+	}
+	return u.robots[unit]
 }
 
 // newTask converts a Task without what was seen of it.

@@ -70,6 +70,9 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 	p := &plan{Input: w, now: now.Truncate(time.Microsecond), tick: tick, r: &r, s: &r.Status}
 	p.view = w.Calendar.At(p.now)
 	p.s.ObservedGeneration = r.Generation
+	if p.Prefetched != nil {
+		p.s.Prefetched = *p.Prefetched
+	}
 	p.decide()
 	p.setConditions()
 	p.finishStatus()

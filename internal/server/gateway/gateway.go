@@ -561,7 +561,7 @@ func (g *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 		g.onRevocationChanged(r.Name)
 	}
 	w := g.robots.stateOf(r.Name)
-	if w.awaitsAnswer(g.now(), r) {
+	if w.awaitsAnswer(g.now(), r) || w.prefetchDue(g.now(), r) != nil {
 		g.robotQueue.Add(r.Name)
 	}
 	g.enqueueAgent(r.Name)

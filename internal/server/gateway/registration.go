@@ -54,10 +54,13 @@ func (g *Gateway) syncRobot(ctx context.Context, id string) error {
 	if s.labels != nil {
 		return g.updateRobotLabels(ctx, r, *s.labels)
 	}
-	if s.status == nil {
-		return nil
+	if s.status != nil {
+		if err := g.writeRobotStatus(ctx, r, s); err != nil {
+			return err
+		}
+		r = g.objects.robot(id)
 	}
-	return g.writeRobotStatus(ctx, r, s)
+	return g.sendPrefetch(ctx, id, r)
 }
 
 func (g *Gateway) sendResponse(id string, a *wire.Response) {

@@ -85,6 +85,7 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState) *robotv1.RobotStatus
 		next.Agent = agentInfo(w)
 		next.Policy = policyStatus(w.policy)
 		setLocal(next, w.local)
+		setPrefetch(next, w.prefetch, w.registered)
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
@@ -110,8 +111,8 @@ func agentInfo(w robotState) *robotv1.AgentInfo {
 	return &robotv1.AgentInfo{
 		Protocol: w.protocol, Version: w.version, Address: w.address,
 		AnswersDispatches: w.answersDispatches, RunsArrays: w.runsArrays, RestartsTasks: w.restartsTasks,
-		RefusesInterruptions: w.refusesInterruptions,
-		UpdatesItself:        w.updatesItself, Update: agentUpdateStatus(w.agentUpdate),
+		RefusesInterruptions: w.refusesInterruptions, Prefetches: w.prefetches,
+		UpdatesItself: w.updatesItself, Update: agentUpdateStatus(w.agentUpdate),
 	}
 }
 
@@ -225,6 +226,7 @@ func needsWrite(was, next robotv1.RobotStatus) bool {
 		!equality.Semantic.DeepEqual(was.StoppedTasks, next.StoppedTasks) ||
 		!equality.Semantic.DeepEqual(was.Maintenance, next.Maintenance) ||
 		!equality.Semantic.DeepEqual(was.Holds, next.Holds) ||
+		!equality.Semantic.DeepEqual(was.Prefetch, next.Prefetch) ||
 		!equalConditions(was.Conditions, next.Conditions) ||
 		!equalDevices(was.DeviceInfo, next.DeviceInfo)
 }

@@ -66,6 +66,12 @@ type robotState struct {
 	// and sentUnlockAt when. Empty: none.
 	sentUnlock   string
 	sentUnlockAt time.Time
+	// prefetches: its agent fetches in advance, as registered; prefetch are its reports, within limits.
+	prefetches bool
+	prefetch   []wire.PrefetchReport
+	// sentPrefetch is the ID of the order that the robot was last sent, and sentPrefetchAt when.
+	sentPrefetch   string
+	sentPrefetchAt time.Time
 	// diskPressure and journalReadOnly are those of its last heartbeat.
 	diskPressure, journalReadOnly bool
 	// contacts counts the messages that change lastSeen.
@@ -192,8 +198,10 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 	w.policy, w.connectionID = r.Policy, truncateText(r.ConnectionID)
 	w.local, w.sentUnlock, w.agentUpdate = nil, "", nil
 	w.updatesItself = r.UpdatesItself && isV2
+	w.prefetches, w.prefetch = r.Prefetches && isV2, nil
 	if isV2 {
 		w.local, w.agentUpdate = r.Local.WithinLimits(), r.AgentUpdate.WithinLimits()
+		w.prefetch = wire.PrefetchWithinLimits(r.Prefetch)
 	}
 	if u := w.agentUpdate; u == nil || u.Rollout != string(w.sentOrder.rollout) {
 		w.sentOrder = sentAgentOrder{} // it may not have been received
