@@ -33,6 +33,7 @@ type startRolloutOptions struct {
 	rate           int32
 	noFollow       bool
 	ignoreWindows  bool
+	prefetch       prefetchOptions
 	wait           bool
 	waitTimeout    time.Duration
 	dryRun         string
@@ -110,6 +111,7 @@ func (o *startRolloutOptions) addFlags(f *pflag.FlagSet) {
 	f.Int32Var(&o.rate, "rate", 0, "units that may be changed in a minute; 0 means no limit")
 	f.BoolVar(&o.noFollow, "no-follow", false, "do not change units of finished waves later, such as robots that come back or join")
 	f.BoolVar(&o.ignoreWindows, "ignore-windows", false, "interrupt tasks also outside the maintenance windows of their robots; needs the verb ignorewindows")
+	o.prefetch.addFlags(f)
 	f.BoolVar(&o.wait, "wait", false, "wait until the rollout has ended, and exit as rollout status --watch")
 	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait, such as 1h; requires --wait; 0 means no limit")
 	f.StringVarP(&o.output, "output", "o", "", "output format of the Rollout: json, yaml or name")
@@ -210,8 +212,9 @@ func (o *startRolloutOptions) makeSpec() error {
 		follow := false
 		s.Follow = &follow
 	}
+	prefetchErr := o.prefetch.setOn(&s)
 	o.spec = s
-	return errors.Join(targetErr, waveErr, shareErr, abortErr, deadlineErr, waitingErr)
+	return errors.Join(targetErr, waveErr, shareErr, abortErr, deadlineErr, waitingErr, prefetchErr)
 }
 
 func (o *startRolloutOptions) newRollout(namespace string) *robotv1.Rollout {

@@ -103,6 +103,9 @@ func (v rolloutView) writeTo(w io.Writer) {
 	case started != nil:
 		fmt.Fprintf(w, "started %s ago\n", formatSince(started.Time, v.now))
 	}
+	if v.Spec.Prefetch {
+		fmt.Fprintln(w, describePrefetch(v.Status.Prefetched))
+	}
 	v.waveTable().writeTo(w)
 }
 
