@@ -154,9 +154,8 @@ func (c *Controller) applyPrefetch(ctx context.Context, p prefetch) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.plan.Orders)) {
 		robot := p.robots[name].DeepCopy()
-		before := robot.DeepCopy()
 		robot.Status.PrefetchOrder = p.plan.Orders[name]
-		err := c.Status().Patch(ctx, robot, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := c.Status().Update(ctx, robot) // refused if the robot has changed
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("write the prefetch order of robot %s: %w", name, err))
 		}
