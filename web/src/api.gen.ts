@@ -950,7 +950,7 @@ export interface components {
          * @description Progress of a wave of a Rollout
          * @enum {string}
          */
-        WaveState: "NotStarted" | "NeedsApproval" | "Running" | "WaitsForContact" | "Stopped" | "Finished";
+        WaveState: "NotStarted" | "NeedsApproval" | "Running" | "WaitsForContact" | "WaitsForHolds" | "WaitsForWindows" | "Stopped" | "Finished";
     };
     responses: never;
     parameters: never;
