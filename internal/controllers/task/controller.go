@@ -92,16 +92,13 @@ type Controller struct {
 	RecoveryTime time.Duration
 	// FirstAttempt returns the lowest number of a new attempt. If nil, 1.
 	FirstAttempt func() int32
-	// InterruptibleUntil returns when the maintenance window closes in which the Task may be interrupted on
-	// its robot, which may be nil. Zero: no window limits that. A time that is not in the future: not now.
-	// If nil, no window limits any Task.
-	InterruptibleUntil func(t *v1alpha1.Task, robot *v1alpha1.Robot) time.Time
 	// Concurrency is the number of Tasks that are reconciled at the same time.
 	Concurrency int
 
 	expect   *kit.Expectations
 	explain  *rate.Limiter
 	contacts *Contacts
+	windows  kit.Windows
 }
 
 // Add starts the controller and its scheduler with the manager.

@@ -22,6 +22,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 type key = types.NamespacedName
@@ -70,7 +71,9 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	}
 	c.observeContact(w)
 	if state.IsActive() {
-		c.observeEviction(w, k)
+		if err := c.observeEviction(ctx, w, k); err != nil {
+			return nil, err
+		}
 	}
 	return w, c.observeLost(ctx, w, state)
 }
@@ -145,11 +148,21 @@ func (c *Controller) readOpenAttempts(ctx context.Context, t *v1alpha1.Task) (op
 }
 
 // observeEviction reads why the Task must leave its robot, and until when the eviction may happen.
-func (c *Controller) observeEviction(w *Input, task types.NamespacedName) {
+func (c *Controller) observeEviction(ctx context.Context, w *Input, task types.NamespacedName) error {
 	w.setEviction(c.Scheduler.Eviction(task))
-	if w.EvictionWaitsFor == v1alpha1.EvictionWaitsForWindows && c.InterruptibleUntil != nil {
-		w.WindowClosesAt = c.InterruptibleUntil(w.Task, w.Robot)
+	if w.EvictionWaitsFor != v1alpha1.EvictionWaitsForWindows || w.Robot == nil {
+		return nil
 	}
+	calendar, err := c.windows.Read(ctx, c)
+	if err != nil {
+		return err
+	}
+	now, robot := c.Now(), window.RobotFrom(w.Robot)
+	state := calendar.At(now).StateOf(robot.Namespace, robot.Labels)
+	if w.WindowClosesAt = state.ClosesAt; !state.IsOpen {
+		w.WindowClosesAt = now
+	}
+	return nil
 }
 
 // setEviction sets why the Task must leave its robot, and what that waits for: an eviction was requested, the

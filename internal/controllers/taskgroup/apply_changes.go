@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // changeTasks evicts, updates and deletes existing Tasks. A Task that changed since the
@@ -81,9 +82,17 @@ func (w *Input) requestEviction(t *v1alpha1.Task, m Member) bool {
 	w.markEvicted(t, m.Attempt)
 	t.Spec.EvictionWaitsFor = ""
 	if m.EvictWaits {
-		t.Spec.EvictionWaitsFor = v1alpha1.EvictionWaitsForWindows
+		t.Spec.EvictionWaitsFor = w.evictionWaitsFor()
 	}
 	return true
+}
+
+// evictionWaitsFor returns what an eviction for another definition waits for.
+func (w *Input) evictionWaitsFor() string {
+	if w.Waves != nil && rollout.IgnoresWindows(w.Waves.Rollout) {
+		return v1alpha1.EvictionWaitsForHolds
+	}
+	return v1alpha1.EvictionWaitsForWindows
 }
 
 // markEvicted requests the eviction of an attempt. Without a time of its revision, the Task does not start
