@@ -13,6 +13,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/window"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -25,6 +26,7 @@ type agentStory struct {
 	robots  []v1alpha1.Robot
 	// broken agents fail their test, cutOff ones lose contact with the new version, held ones wait.
 	broken, cutOff, held map[string]bool
+	calendar             *window.Calendar
 	tries                map[string]int // orders by robot
 	mostAtOnce           int            // robots that were testing a version
 	seen                 sightings
@@ -92,7 +94,7 @@ func (s *agentStory) settle() {
 }
 
 func (s *agentStory) plan() Actions {
-	w := Input{Rollout: s.rollout, Newer: s.newer, Units: newAgentUnits(s.rollout, s.robots), ObservedSince: noon.Add(-time.Hour), LastStatus: s.lastStatus}
+	w := Input{Rollout: s.rollout, Newer: s.newer, Units: newAgentUnits(s.rollout, s.robots), Calendar: s.calendar, ObservedSince: noon.Add(-time.Hour), LastStatus: s.lastStatus}
 	s.seen.observeContact(s.now, w.Units)
 	s.seen.observeAgents(s.now, w.Units)
 	s.seen.finish()
@@ -128,7 +130,8 @@ func (s *agentStory) actAsRobots() (acted bool) {
 			}
 			testing++
 		}
-		waits := s.held[r.Name] && u != nil && u.State == v1alpha1.AgentUpdateWaiting
+		is := window.RobotFrom(r)
+		waits := s.held[r.Name] && u != nil && u.State == v1alpha1.AgentUpdateWaiting || s.calendar.At(s.now).Interruption(&is, "", window.WindowsAndHolds).Obstacle == window.OutsideWindow
 		if o := rollout.FindAgentOrder(s.rollout, r); o != nil && r.Status.Phase == "Online" && !waits {
 			s.obey(r, o)
 			acted = true
@@ -225,6 +228,27 @@ func TestPlan_AgentStories(t *testing.T) {
 			if s.tries["r04"] != 0 || s.tries["shared"] != 0 {
 				t.Errorf("orders %v: r04 has the version, and shared is of another namespace", s.tries)
 			}
+			return s
+		}},
+		{"agents-wait-for-windows-and-holds", func(t *testing.T) *agentStory {
+			s := newAgentStory(t, 4, percent("all", 100))
+			s.calendar = window.NewCalendar([]v1alpha1.MaintenanceWindow{newWindow("13", "lab")})
+			s.robot("r00").Spec.Labels, s.robot("r01").Spec.Labels = map[string]string{"site": "lab"}, map[string]string{"site": "lab"}
+			s.robot("r02").Status.Holds, s.held["r02"] = []v1alpha1.RobotHold{{ID: "1", By: "alice"}}, true
+			s.settle()
+			s.passTime(time.Minute)
+			if c := s.rollout.Status.Counts; c.OutsideWindow != 2 || c.Held != 1 || c.Updated != 1 || c.Total != 4 {
+				t.Errorf("counts %+v", c)
+			}
+			s.passTime(59 * time.Minute)
+			s.passTime(time.Minute)
+			if c := s.rollout.Status.Counts; c.Held != 1 || c.Updated != 3 {
+				t.Errorf("counts after the window has opened: %+v", c)
+			}
+			s.passTime(defaultMaxWaiting)
+			s.phase(v1alpha1.RolloutComplete)
+			s.change("r02 is released", func() { s.robot("r02").Status.Holds, s.held["r02"] = nil, false })
+			s.passTime(time.Minute)
 			return s
 		}},
 		{"agents-max-unavailable", func(t *testing.T) *agentStory {

@@ -69,6 +69,8 @@ type Agent struct {
 	Version string
 	// Update is what the agent last reported about an order, of any Rollout. Nil if nothing.
 	Update *v1alpha1.AgentUpdate
+	// Robot has the windows and the holds that the update waits for.
+	Robot window.Robot
 	// Obstacle is why the agent cannot be updated.
 	Obstacle rollout.Obstacle
 	// HasSettled reports whether the agent has the version of the Rollout, and does not test it any more.

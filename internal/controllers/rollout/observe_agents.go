@@ -12,6 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/robotattr"
 	"k8s4r.io/k8s4r/internal/core/rollout"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // observeAgents reads the input of Plan for a Rollout of agents.
@@ -28,6 +29,9 @@ func (c *Controller) observeAgents(ctx context.Context, w *Input) error {
 	var robots v1alpha1.RobotList
 	if err := c.List(ctx, &robots, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list robots: %w", err)
+	}
+	if w.Calendar, err = c.windows.Read(ctx, c); err != nil {
+		return err
 	}
 	w.Units = newAgentUnits(r, robots.Items)
 	now := c.Now()
@@ -73,7 +77,7 @@ func newAgentUnits(r *v1alpha1.Rollout, robots []v1alpha1.Robot) []Unit {
 }
 
 func newAgent(r *v1alpha1.Rollout, robot *v1alpha1.Robot) *Agent {
-	a := &Agent{Obstacle: rollout.FindObstacle(r, robot), needsRevert: rollout.NeedsRevert(r, robot.Status.Agent)}
+	a := &Agent{Robot: window.RobotFrom(robot), Obstacle: rollout.FindObstacle(r, robot), needsRevert: rollout.NeedsRevert(r, robot.Status.Agent)}
 	if info := robot.Status.Agent; info != nil {
 		a.Version, a.Update = info.Version, info.Update
 	}

@@ -90,6 +90,11 @@ func (p *plan) findAgentState(u *Unit, wave int) State {
 		return StateFailed
 	case report == nil && !u.InContact:
 		return StateOutOfContact
+	}
+	if state, isBlocked := obstacleStates[p.findObstacle(u, nil).Obstacle]; isBlocked && (report == nil || isWaiting(report)) {
+		return state
+	}
+	switch {
 	case report == nil && rollout.Decide(p.r, u.Unit) != rollout.Target, isWaiting(report):
 		return StateWaiting
 	case u.InContact && !a.HealthySince.IsZero():

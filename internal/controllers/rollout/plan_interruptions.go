@@ -17,6 +17,11 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 	if rollout.IgnoresWindows(p.r) {
 		scope = window.HoldsOnly
 	}
+	if u.Agent != nil {
+		is := p.view.Interruption(&u.Agent.Robot, "", scope)
+		p.requeueAtOpening(is)
+		return is
+	}
 	var found window.Interruption
 	for i := range u.Tasks {
 		t := &u.Tasks[i]
@@ -26,9 +31,7 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 		}
 		switch is := p.view.Interruption(t.Robot, string(t.UID), scope); is.Obstacle {
 		case window.OutsideWindow:
-			if is.Opens() {
-				p.requeueAt(is.State.OpensAt)
-			}
+			p.requeueAtOpening(is)
 			return is
 		case window.Held:
 			found = is
@@ -36,6 +39,12 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 		}
 	}
 	return found
+}
+
+func (p *plan) requeueAtOpening(is window.Interruption) {
+	if is.Opens() {
+		p.requeueAt(is.State.OpensAt)
+	}
 }
 
 // addClosed counts a unit outside the maintenance windows of its robots.

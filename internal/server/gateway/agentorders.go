@@ -80,16 +80,14 @@ func (a *agentRollouts) remove(r *robotv1.Rollout) (changed bool) {
 type agentOrders struct {
 	rollouts *agentRollouts
 	limit    *rate.Limiter
-	// windowOf returns for how long a robot's maintenance window is still open, and whether it is. Zero and true
-	// mean that no window limits the robot.
-	windowOf func(*robotv1.Robot) (left time.Duration, isOpen bool)
+	windows  *maintenanceWindows
 }
 
 func newAgentOrders() agentOrders {
 	return agentOrders{
 		rollouts: newAgentRollouts(),
 		limit:    rate.NewLimiter(agentOrdersPerSecond, agentOrdersPerSecond),
-		windowOf: func(*robotv1.Robot) (time.Duration, bool) { return 0, true },
+		windows:  newMaintenanceWindows(),
 	}
 }
 
@@ -158,15 +156,19 @@ func (g *Gateway) dueAgentOrder(id string) *rollout.AgentOrder {
 	return o
 }
 
-// windowOf returns for how long an agent may begin to act by an order, and whether it may. A revert repairs the
-// robot, so windows do not limit it.
+// windowOf returns for how long an agent may begin to act by an order, and whether it may. Zero and true mean that no
+// window limits it. A revert repairs the robot, so windows do not limit it.
 func (g *Gateway) windowOf(r *robotv1.Robot, effective *robotv1.Rollout, o *rollout.AgentOrder) (seconds int64, isOpen bool) {
 	if o.IsRevert || effective.Spec.IgnoreWindows {
 		return 0, true
 	}
-	left, isOpen := g.orders.windowOf(r)
-	seconds = int64(left / time.Second)
-	return seconds, isOpen && (left == 0 || seconds > 0)
+	now := g.now()
+	s := g.orders.windows.stateOf(r, now)
+	if !s.IsOpen || s.ClosesAt.IsZero() {
+		return 0, s.IsOpen
+	}
+	seconds = int64(s.ClosesAt.Sub(now) / time.Second)
+	return seconds, seconds > 0
 }
 
 // withReportedAgent returns a Robot with what its agent has registered, which may not be written yet.

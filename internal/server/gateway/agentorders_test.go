@@ -202,24 +202,33 @@ func TestAgentOrders_AreOnlyForRobotsThatMayGetThem(t *testing.T) {
 
 func TestAgentOrders_WaitForTheMaintenanceWindow(t *testing.T) {
 	b := newOrderBench(t, newKnownRobot("Online"))
-	left, isOpen := time.Duration(0), false
-	b.Gateway.orders.windowOf = func(*robotv1.Robot) (time.Duration, bool) { return left, isOpen }
+	closed := &robotv1.MaintenanceWindow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w", UID: "w", Generation: 1}}
+	closed.Spec.Schedule, closed.Spec.Duration = fmt.Sprintf("%d %d * * *", clock.Minute(), (clock.Hour()+12)%24), "1h"
+	b.Gateway.orders.windows.store(closed)
 	r := newAgentRollout("r", robotv1.RolloutProgressing)
 	b.handleRolloutUpdate(r)
 	b.register(nil)
 	if n := b.orders(); n != 0 {
 		t.Errorf("%d orders while the window is closed", n)
 	}
-	left, isOpen = 90*time.Second, true
+	open := closed.DeepCopy()
+	open.Spec.Schedule, open.Generation = fmt.Sprintf("%d %d * * *", clock.Minute(), clock.Hour()), 2
+	b.Gateway.orders.windows.store(open)
 	b.beat()
 	o := b.dueAgentOrder("r1")
 	if o == nil {
 		t.Fatal("no order while the window is open")
 	}
-	if m := b.newAgentOrder(b.objects.robot("r1"), o); m.WindowSeconds != 90 {
-		t.Errorf("the agent may act for %ds, want 90", m.WindowSeconds)
+	left := int64(clock.Add(time.Hour).Sub(b.now) / time.Second)
+	if m := b.newAgentOrder(b.objects.robot("r1"), o); m.WindowSeconds != left || left < 1 {
+		t.Errorf("the agent may act for %ds, want %d", m.WindowSeconds, left)
 	}
-	isOpen = false
+	again := closed.DeepCopy()
+	again.Generation = 3
+	b.Gateway.orders.windows.store(again)
+	if o := b.dueAgentOrder("r1"); o != nil {
+		t.Error("there is an order after the window has closed")
+	}
 	r.Spec.IgnoreWindows = true
 	if o := b.dueAgentOrder("r1"); o == nil || b.newAgentOrder(b.objects.robot("r1"), o).WindowSeconds != 0 {
 		t.Error("a Rollout that ignores windows waits for them")

@@ -436,7 +436,7 @@ func (g *Gateway) dropTaskList(robotID string, tasks int) {
 	}
 }
 
-// watchObjects watches Tasks, Robots and Rollouts, and returns once the index contains all of them.
+// watchObjects watches Tasks, Robots and what orders to agents follow from, and returns once the index contains all of them.
 // The returned function removes the event handlers.
 func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err error) {
 	var removals []func()
@@ -451,7 +451,8 @@ func (g *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err 
 		&robotv1.Robot{}: handlerOf(g.handleRobotUpdate, g.handleRobotDelete),
 		&robotv1.Task{}:  handlerOf(g.handleTaskUpdate, g.handleTaskDelete),
 		// Orders to agents follow from them.
-		&robotv1.Rollout{}: handlerOf(g.handleRolloutUpdate, g.handleRolloutDelete),
+		&robotv1.Rollout{}:           handlerOf(g.handleRolloutUpdate, g.handleRolloutDelete),
+		&robotv1.MaintenanceWindow{}: handlerOf(g.orders.windows.store, g.orders.windows.remove),
 		// The slices are written by this server. It reads them when it starts, and notices a deletion.
 		&robotv1.HeartbeatSlice{}: handlerOf(g.slices.store, g.slices.remove),
 	} {
