@@ -202,7 +202,9 @@ func authorizesAgents(s *space) {
 		{"admin resumes", admin, r, `{"spec":{"desiredState":"running"}}`, ""},
 		{"editor pauses", editor, r, `{"spec":{"desiredState":"paused"}}`, ""},
 		{"editor approves before it has started", editor, r, `{"spec":{"approvedWaves":["rest"]}}`, "can be set only when the Rollout has found its revision"},
-		{"editor reverts", editor, r, `{"spec":{"desiredState":"reverted"}}`, ""},
+		{"editor reverts", editor, r, `{"spec":{"desiredState":"reverted"}}`, refused},
+		{"admin reverts", admin, r, `{"spec":{"desiredState":"reverted"}}`, ""},
+		{"editor aborts", editor, r, `{"spec":{"desiredState":"aborted"}}`, ""},
 	})
 	job := s.named(`{apiVersion: robot.k8s4r.io/v1alpha1, kind: Rollout, metadata: {name: j}, spec: {desiredState: paused, target: {name: none}, waves: [{name: rest, percent: 100}]}}`)
 	s.must(editor.Create(s.Context(), job))

@@ -20,6 +20,9 @@ import (
 const (
 	// agentOrderRepeat is the time between two orders to the same agent while it does not report about them.
 	agentOrderRepeat = wire.MaxRepeatInterval
+	// agentOrderGap is the time between two orders to the same agent if it has registered without a report about
+	// them: it may not have received the first one, or register in a loop.
+	agentOrderGap = 10 * time.Second
 	// agentOrdersPerSecond bounds the orders of all robots together: each is followed by a download, and by two or
 	// more registrations.
 	agentOrdersPerSecond = 50
@@ -91,16 +94,23 @@ func newAgentOrders() agentOrders {
 	}
 }
 
-// sentAgentOrder is an order that was sent to a robot since it registered last.
+// sentAgentOrder is the order that was sent to a robot last.
 type sentAgentOrder struct {
 	rollout  types.UID
 	try      int32
 	isRevert bool
 	at       time.Time
+	// isMissing reports whether the robot has registered since, without a report about the Rollout.
+	isMissing bool
 }
 
-func (s sentAgentOrder) isSame(o *rollout.AgentOrder) bool {
-	return s.rollout == o.Rollout && s.try == o.Try && s.isRevert == o.IsRevert
+// isRecent reports whether this is the order, and it is too early to repeat it.
+func (s sentAgentOrder) isRecent(o *rollout.AgentOrder, now time.Time) bool {
+	interval := agentOrderRepeat
+	if s.isMissing {
+		interval = agentOrderGap
+	}
+	return s.rollout == o.Rollout && s.try == o.Try && s.isRevert == o.IsRevert && now.Sub(s.at) < interval
 }
 
 func (g *Gateway) handleRolloutUpdate(r *robotv1.Rollout) {
@@ -147,7 +157,7 @@ func (g *Gateway) dueAgentOrder(id string) *rollout.AgentOrder {
 		return nil
 	}
 	o := rollout.FindAgentOrder(effective, withReportedAgent(r, w))
-	if o == nil || w.sentOrder.isSame(o) && g.now().Sub(w.sentOrder.at) < agentOrderRepeat {
+	if o == nil || w.sentOrder.isRecent(o, g.now()) {
 		return nil
 	}
 	if _, isOpen := g.windowOf(r, effective, o); !isOpen {
@@ -196,24 +206,32 @@ func (g *Gateway) sendAgentOrder(ctx context.Context, id string) error {
 	if o == nil || r == nil {
 		return nil
 	}
-	a := &wire.Response{Success: true, Message: messageAccepted, RobotID: id, StoresRuns: g.storesRuns(), UnlockMaintenance: unlockOf(r), AgentOrder: g.newAgentOrder(r, o)}
-	if g.sendMessage(id, wire.KindResponse, a) {
-		g.robots.updateState(id, true, func(w *robotState) { w.sentOrder = sentAgentOrder{o.Rollout, o.Try, o.IsRevert, g.now()} })
+	m, isOpen := g.newAgentOrder(r, o)
+	if !isOpen {
+		return nil // the window has closed meanwhile
+	}
+	a := &wire.Response{Success: true, Message: messageAccepted, RobotID: id, StoresRuns: g.storesRuns(), UnlockMaintenance: unlockOf(r), AgentOrder: m}
+	if g.sendExpiring(id, wire.KindResponse, a, expiryWithin(wire.KindResponse, m.WindowSeconds)) {
+		g.robots.updateState(id, true, func(w *robotState) {
+			w.sentOrder = sentAgentOrder{rollout: o.Rollout, try: o.Try, isRevert: o.IsRevert, at: g.now()}
+		})
 		g.log.Info("ordered an agent to change its version", "robot", id, "rollout", o.Rollout, "version", o.Version, "isRevert", o.IsRevert, "try", o.Try)
 	}
 	return nil
 }
 
-// newAgentOrder returns the message of an order.
-func (g *Gateway) newAgentOrder(r *robotv1.Robot, o *rollout.AgentOrder) *wire.AgentOrder {
+// newAgentOrder returns the message of an order, and whether the agent may act by it now.
+func (g *Gateway) newAgentOrder(r *robotv1.Robot, o *rollout.AgentOrder) (_ *wire.AgentOrder, isOpen bool) {
 	m := &wire.AgentOrder{Rollout: string(o.Rollout), Try: o.Try, IsRevert: o.IsRevert, Version: o.Version}
 	if a := o.Artifact; a != nil {
 		m.Artifact = &wire.AgentArtifact{OS: a.OS, Arch: a.Arch, Source: a.Source, Size: a.Size, SHA256: a.SHA256, Signature: a.Signature}
 	}
-	if effective := g.orders.rollouts.effective(r.Namespace); effective != nil {
-		m.WindowSeconds, _ = g.windowOf(r, effective, o)
+	effective := g.orders.rollouts.effective(r.Namespace)
+	if effective == nil {
+		return m, false
 	}
-	return m
+	m.WindowSeconds, isOpen = g.windowOf(r, effective, o)
+	return m, isOpen
 }
 
 // agentUpdateStatus converts what an agent reports about an order. Update is within limits.

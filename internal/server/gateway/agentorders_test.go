@@ -147,7 +147,8 @@ func TestAgentOrders_AreRepeatedUntilTheAgentReports(t *testing.T) {
 		{"it registers", func() { b.register(nil) }, 1},
 		{"a heartbeat follows at once", b.beat, 0},
 		{"a heartbeat follows when the order is to be repeated", func() { b.now = b.now.Add(agentOrderRepeat); b.beat() }, 1},
-		{"it registers again without a report", func() { b.register(nil) }, 1},
+		{"it registers again without a report", func() { b.register(nil) }, 0},
+		{"it registers again later without a report", func() { b.now = b.now.Add(agentOrderGap); b.register(nil) }, 1},
 		{"it waits", func() { b.register(report(wire.AgentWaiting)) }, 0},
 		{"it still waits when the order is to be repeated", func() { b.now = b.now.Add(agentOrderRepeat); b.beat() }, 1},
 		{"it downloads", func() { b.now = b.now.Add(agentOrderRepeat); b.register(report(wire.AgentDownloading)) }, 0},
@@ -220,7 +221,7 @@ func TestAgentOrders_WaitForTheMaintenanceWindow(t *testing.T) {
 		t.Fatal("no order while the window is open")
 	}
 	left := int64(clock.Add(time.Hour).Sub(b.now) / time.Second)
-	if m := b.newAgentOrder(b.objects.robot("r1"), o); m.WindowSeconds != left || left < 1 {
+	if m, isOpen := b.newAgentOrder(b.objects.robot("r1"), o); m.WindowSeconds != left || left < 1 || !isOpen {
 		t.Errorf("the agent may act for %ds, want %d", m.WindowSeconds, left)
 	}
 	again := closed.DeepCopy()
@@ -230,8 +231,11 @@ func TestAgentOrders_WaitForTheMaintenanceWindow(t *testing.T) {
 		t.Error("there is an order after the window has closed")
 	}
 	r.Spec.IgnoreWindows = true
-	if o := b.dueAgentOrder("r1"); o == nil || b.newAgentOrder(b.objects.robot("r1"), o).WindowSeconds != 0 {
-		t.Error("a Rollout that ignores windows waits for them")
+	if o = b.dueAgentOrder("r1"); o == nil {
+		t.Fatal("a Rollout that ignores windows waits for them")
+	}
+	if m, isOpen := b.newAgentOrder(b.objects.robot("r1"), o); m.WindowSeconds != 0 || !isOpen {
+		t.Error("a window limits an order that ignores windows")
 	}
 }
 

@@ -384,12 +384,19 @@ func (g *Gateway) hasCaughtUp() bool {
 }
 
 func (g *Gateway) sendMessage(robotID string, k wire.Kind, v any) bool {
+	return g.sendExpiring(robotID, k, v, k.MessageExpiry())
+}
+
+// sendExpiring is sendMessage for a message that the broker drops after so many seconds. Nil: it never does.
+func (g *Gateway) sendExpiring(robotID string, k wire.Kind, v any, expiry *uint32) bool {
 	payload, err := wire.Encode(v)
 	if err != nil {
 		g.log.Error(err, "send", "robot", robotID, "kind", k)
 		return false
 	}
-	return g.publishToRobot(g.mqtt.currentConnection(), robotID, k, payload, false)
+	return g.enqueueMessage(robotID, k, message{
+		topic: wire.RobotTopic(robotID, k), payload: payload, expiry: expiry, connection: g.mqtt.currentConnection(),
+	})
 }
 
 func (g *Gateway) publishToRobot(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {

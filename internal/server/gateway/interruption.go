@@ -25,12 +25,20 @@ func interruptionOf(now time.Time, t *robotv1.Task) (order *wire.Interruption, d
 // dispatchExpiry returns for how many seconds the broker keeps a dispatch. It drops an order before the
 // maintenance window ends, because a robot measures the rest of the window from the receipt.
 func dispatchExpiry(now time.Time, t *robotv1.Task) *uint32 {
-	expiry := wire.KindDispatch.MessageExpiry()
 	order, _ := interruptionOf(now, t)
-	if order == nil || order.WindowSeconds <= 0 || expiry == nil || order.WindowSeconds >= int64(*expiry) {
+	if order == nil {
+		return wire.KindDispatch.MessageExpiry()
+	}
+	return expiryWithin(wire.KindDispatch, order.WindowSeconds)
+}
+
+// expiryWithin returns for how many seconds the broker keeps a message that is of use only for so long. 0: for ever.
+func expiryWithin(k wire.Kind, seconds int64) *uint32 {
+	expiry := k.MessageExpiry()
+	if seconds <= 0 || expiry == nil || seconds >= int64(*expiry) {
 		return expiry
 	}
-	return new(uint32(order.WindowSeconds))
+	return new(uint32(seconds))
 }
 
 // recordRefusal records in the status that the robot refuses an order. The manager then withdraws it.

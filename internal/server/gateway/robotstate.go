@@ -58,7 +58,7 @@ type robotState struct {
 	updatesItself bool
 	// agentUpdate is what its agent has registered about such an order, within limits. Nil: nothing.
 	agentUpdate *wire.AgentUpdate
-	// sentOrder is the order that was sent to its agent last. Zero: none since it registered.
+	// sentOrder is the order that was sent to its agent last. Zero: none.
 	sentOrder sentAgentOrder
 	// local is what people at the robot have decided, as registered and within limits. Nil: nothing.
 	local *wire.LocalState
@@ -204,7 +204,7 @@ func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.R
 		w.prefetch = wire.PrefetchWithinLimits(r.Prefetch)
 	}
 	if u := w.agentUpdate; u == nil || u.Rollout != string(w.sentOrder.rollout) {
-		w.sentOrder = sentAgentOrder{} // it may not have been received
+		w.sentOrder.isMissing = true // it may not have been received
 	}
 	if protocol == robotv1.ProtocolV1 {
 		w.token = truncateText(r.Token)

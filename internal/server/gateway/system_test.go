@@ -76,6 +76,8 @@ func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cac
 			return &robotv1.HeartbeatSliceList{}
 		case *robotv1.Rollout:
 			return &robotv1.RolloutList{}
+		case *robotv1.MaintenanceWindow:
+			return &robotv1.MaintenanceWindowList{}
 		}
 		return &robotv1.TaskList{}
 	}

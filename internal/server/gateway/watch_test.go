@@ -29,6 +29,10 @@ func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...ca
 				return &robotv1.RobotList{ListMeta: at}, nil
 			case *robotv1.HeartbeatSlice:
 				return &robotv1.HeartbeatSliceList{ListMeta: at}, nil
+			case *robotv1.Rollout:
+				return &robotv1.RolloutList{ListMeta: at}, nil
+			case *robotv1.MaintenanceWindow:
+				return &robotv1.MaintenanceWindowList{ListMeta: at}, nil
 			}
 			old := newBoundTask("old", "r1")
 			old.ResourceVersion = "7"
