@@ -141,20 +141,26 @@ func (r *modelRobot) receive(message any) {
 	}
 }
 
+func (r *modelRobot) applyDelete(live *liveAttempt, d wire.Dispatch) {
+	uid := d.Task.Metadata.UID
+	switch {
+	case r.mayRefuse(live, d):
+		r.reportRefusal(uid)
+	case live != nil && d.Attempt >= live.attempt:
+		r.m.checkHold(r, uid)
+		r.refuseNext(live, func(next wire.Dispatch) bool { return next.Attempt <= d.Attempt })
+		r.stopAttempt(uid)
+	case live == nil:
+		r.concludeAttempt(d)
+	}
+}
+
 func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 	uid := d.Task.Metadata.UID
 	live := r.live[uid]
 	switch {
 	case d.Action == wire.ActionDelete:
-		if r.mayRefuse(live, d) {
-			r.reportRefusal(uid)
-		} else if live != nil && d.Attempt >= live.attempt {
-			r.m.checkHold(r, uid)
-			r.refuseNext(live, func(next wire.Dispatch) bool { return next.Attempt <= d.Attempt })
-			r.stopAttempt(uid)
-		} else if live == nil {
-			r.concludeAttempt(d)
-		}
+		r.applyDelete(live, d)
 	case live != nil && d.Attempt == live.attempt:
 		if d.Epoch >= live.dispatch.Epoch {
 			live.dispatch = d
