@@ -19,7 +19,7 @@ type Config struct {
 	Path string
 	// TasksAreRoot is set if tasks that name no user run as root.
 	TasksAreRoot bool
-	// OnChange is called when the policy has changed since it was read last.
+	// OnChange is called when the policy, or HasUpdateKeys, has changed since it was read last.
 	OnChange func()
 	Log      *slog.Logger
 
@@ -36,6 +36,7 @@ type Keeper struct {
 	content []byte     // of the file when it was read last; nil: there was none
 	current *policy.Policy
 	existed bool // there was a policy since the agent started
+	hasKeys bool // the file has keys that sign versions of the agent
 }
 
 // Open reads the policy for the first time. It returns an error if the file is not valid, and if a
@@ -104,11 +105,22 @@ func (k *Keeper) Read() *policy.Policy {
 	return p
 }
 
-// refresh reads the file and reports whether the policy has changed.
+// HasUpdateKeys reports whether the file had keys that sign versions of the agent when it was read last.
+func (k *Keeper) HasUpdateKeys() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hasKeys
+}
+
+// refresh reads the file and reports whether what is registered of it has changed.
 func (k *Keeper) refresh() (p *policy.Policy, changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	hadKeys := k.hasKeys
 	content, p, err := k.readFile()
+	if err != nil {
+		k.hasKeys = false
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !k.existed:
 		return nil, false
@@ -119,7 +131,7 @@ func (k *Keeper) refresh() (p *policy.Policy, changed bool) {
 	}
 	k.content, k.existed = content, true
 	if p.Equal(k.current) {
-		return k.current, false
+		return k.current, k.hasKeys != hadKeys
 	}
 	k.current = p
 	if p != nil && p.Problem != "" {
@@ -145,6 +157,7 @@ func (k *Keeper) readFile() ([]byte, *policy.Policy, error) {
 		return nil, nil, fmt.Errorf("%s: %w", k.config.Path, err)
 	}
 	p := f.Policy
+	k.hasKeys = len(f.UpdateKeys) > 0
 	if p != nil && k.config.TasksAreRoot && p.Allow.Root != nil && !*p.Allow.Root {
 		return nil, nil, fmt.Errorf("%s: allow.root is false, and tasks without a user run as root: configure another taskUser", k.config.Path)
 	}

@@ -261,6 +261,31 @@ func TestKeeper_FollowsFile(t *testing.T) {
 	expect("as a file of the owner again", "docker", "", 6)
 }
 
+func TestKeeper_FollowsUpdateKeys(t *testing.T) {
+	_, key, err := agentupdate.NewKey()
+	must(t, err)
+	keys := "update: {publicKeys: ['" + key + "']}\n"
+	path := newFile(t, header+keys)
+	k, changes, err := open(t, Config{Path: path})
+	must(t, err)
+	expect := func(what string, want bool, changed int) {
+		t.Helper()
+		if k.Read(); k.HasUpdateKeys() != want || *changes != changed {
+			t.Errorf("%s: keys %v, %d changes", what, k.HasUpdateKeys(), *changes)
+		}
+	}
+	expect("at first", true, 0)
+	writeFile(t, path, header+"allow: {drivers: [exec]}\n"+keys)
+	expect("with another rule", true, 1)
+	writeFile(t, path, header+"allow: {drivers: [exec]}\n")
+	expect("without the key", false, 2)
+	expect("still without", false, 2)
+	writeFile(t, path, header+"allow: {drivers: [exec]}\n"+keys)
+	expect("with the key again", true, 3)
+	must(t, os.Chmod(path, 0o666))
+	expect("as a file of all users", false, 4)
+}
+
 func TestParseManifest(t *testing.T) {
 	m, err := ParseManifest([]byte(`
 apiVersion: robot.k8s4r.io/v1alpha1
