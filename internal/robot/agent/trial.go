@@ -65,7 +65,7 @@ func (t *trial) end(store *slots.Store) error {
 	if t.problem != nil {
 		return errors.Join(t.problem, store.RecordProblem(oneLine(t.problem)))
 	}
-	if err := store.Pass(); err != nil {
+	if err := store.Pass(time.Now().UTC()); err != nil {
 		return fmt.Errorf("record that the self-test has passed: %w", err)
 	}
 	return errSwitchOver

@@ -125,7 +125,7 @@ const problemReplaced = "the installed program was replaced after the update"
 func (l *Launcher) giveUp(state State, problem string) State {
 	e := event{signal: signalFail, failure: Failure{Version: l.versionOf(state.Active), Reason: problem, At: l.Now().UTC()}}
 	if problem == problemReplaced {
-		e = event{signal: signalReplace}
+		e = event{signal: signalReplace, at: l.Now().UTC()}
 	}
 	next := state.next(e)
 	l.Log.Warn("a version of the agent is given up", "slot", state.Active, "version", l.versionOf(state.Active), "reason", problem, "next", next.Active.String())

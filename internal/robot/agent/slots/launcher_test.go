@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 func (r *robot) state() State {
@@ -74,6 +75,60 @@ func TestLauncher_ChoosesWhatRuns(t *testing.T) {
 				t.Errorf("the last failure is %+v, want %s", f, c.reason)
 			}
 		})
+	}
+}
+
+// orderBy stages a version for a Rollout and begins its trial.
+func (r *robot) orderBy(rollout, version string) {
+	r.t.Helper()
+	r.order(version)
+	s := r.state()
+	s.Report = &Report{AgentUpdate: wire.AgentUpdate{Rollout: rollout, Version: version, State: wire.AgentTrying}, Slot: s.Active}
+	if err := r.store.save(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestStore_RevertsToTheVersionBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		before []string
+		want   string
+	}{"the other slot": {[]string{"v1"}, "v1"}, "the installed program": {nil, "installed"}} {
+		r := updated(t, c.before...)
+		r.orderBy("r", "v2")
+		if runs := r.boot(); runs != "v2" || r.state().Report.State != wire.AgentSettled {
+			t.Fatalf("%s: %s runs, %+v", name, runs, r.state().Report)
+		}
+		report := wire.AgentUpdate{Rollout: "r", IsRevert: true, Version: "v2", State: wire.AgentSettled}
+		if err := r.store.Revert(r.state().Active, Formats{}, testKeys, report); err != nil {
+			t.Fatal(err)
+		}
+		if runs := r.boot(); runs != c.want || r.state().Report.AgentUpdate != report || r.state().LastFailure != nil {
+			t.Errorf("%s: %s runs, %+v", name, runs, r.state())
+		}
+	}
+}
+
+func TestStore_RefusesToRevert(t *testing.T) {
+	for want, change := range map[string]func(r *robot, running *Slot, writes *Formats, report *wire.AgentUpdate){
+		ErrNotOrdered.Error():             func(_ *robot, _ *Slot, _ *Formats, report *wire.AgentUpdate) { report.Rollout = "other" },
+		"this Rollout has not installed":  func(_ *robot, running *Slot, _ *Formats, _ *wire.AgentUpdate) { *running = Installed },
+		"the version before cannot take":  func(_ *robot, _ *Slot, writes *Formats, _ *wire.AgentUpdate) { writes.Journal = 9 },
+		"the version before: slot a cann": func(r *robot, _ *Slot, _ *Formats, _ *wire.AgentUpdate) { _ = os.Remove(r.store.Program(SlotA)) },
+		ErrOnTrial.Error():                func(r *robot, _ *Slot, _ *Formats, _ *wire.AgentUpdate) { r.order("v3") },
+	} {
+		r := updated(t, "v1")
+		r.orderBy("r", "v2")
+		r.boot()
+		running, writes, report := SlotB, Formats{}, wire.AgentUpdate{Rollout: "r", IsRevert: true, Version: "v2"}
+		change(r, &running, &writes, &report)
+		before := r.state()
+		if err := r.store.Revert(running, writes, testKeys, report); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if now := r.state(); now.Active != before.Active || *now.Report != *before.Report {
+			t.Errorf("%s: the state is %+v", want, now)
+		}
 	}
 }
 

@@ -100,7 +100,7 @@ func (r *robot) launch() (status int, isDone bool) {
 			if strings.Contains(version, "bad") {
 				return TrialEnd{Problem: "it ended with exit status 1", Status: 1}
 			}
-			if err := r.store.Pass(); err != nil {
+			if err := r.store.Pass(r.now); err != nil {
 				r.t.Error(err)
 			}
 			return TrialEnd{}

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // Slot is one of two places for a version of the agent's program.
@@ -76,6 +78,15 @@ type State struct {
 	Installed Program `json:"installed"`
 	// LastFailure is the last version that was given up. If nil, none was.
 	LastFailure *Failure `json:"lastFailure,omitempty"`
+	// Report is about the last order of a Rollout. If nil, the agent has acted by none.
+	Report *Report `json:"report,omitempty"`
+}
+
+// Report is what the agent reports about an order of a Rollout.
+type Report struct {
+	wire.AgentUpdate
+	// Slot that the order has filled. If empty, it has filled none, or that slot is not the order's any more.
+	Slot Slot `json:"slot,omitempty"`
 }
 
 // Start is when the launcher started a slot. The clock of the robot may be set, so it does not count.
@@ -140,6 +151,10 @@ const (
 	signalStop slotSignal = "stop"
 	// signalFail gives the active slot up.
 	signalFail slotSignal = "fail"
+	// signalRevert makes the slot before active, which is no failure.
+	signalRevert slotSignal = "revert"
+	// signalReport ends an order that changes no slot.
+	signalReport slotSignal = "report"
 	// signalReplace is given when the installed program was replaced.
 	signalReplace slotSignal = "replace"
 )
@@ -148,9 +163,11 @@ const (
 type event struct {
 	signal slotSignal
 
-	order   Order   // of signalOrder
-	start   Start   // of signalStart
-	failure Failure // of signalFail
+	order   Order            // of signalOrder
+	start   Start            // of signalStart
+	failure Failure          // of signalFail
+	report  wire.AgentUpdate // of signalRevert and signalReport
+	at      time.Time        // of signalPass and signalReplace, by the robot's clock
 }
 
 // Order is what the running agent knows when it orders a trial.
@@ -158,6 +175,8 @@ type Order struct {
 	Slot      Slot
 	Reads     Formats // of the running agent
 	Installed Program
+	// Report is what the version on trial reports. If nil, no Rollout has ordered it.
+	Report *wire.AgentUpdate
 }
 
 // ErrOnTrial refuses an update during a trial.
@@ -170,11 +189,13 @@ var edges = map[Phase]map[slotSignal]func(*State, event){
 		signalStart:   (*State).recordStart,
 		signalStop:    func(s *State, _ event) { s.Starts = nil },
 		signalFail:    (*State).goBack,
+		signalRevert:  (*State).revert,
+		signalReport:  func(s *State, e event) { s.Report = &Report{AgentUpdate: e.report} },
 		signalReplace: (*State).forgetSlots,
 	},
 	Trying: {
 		signalStart:   func(s *State, _ event) { s.TrialStarts++; s.TrialProblem = "" },
-		signalPass:    func(s *State, _ event) { s.Phase, s.TrialStarts, s.Starts = Settled, 0, nil },
+		signalPass:    (*State).pass,
 		signalFail:    (*State).goBack,
 		signalReplace: (*State).forgetSlots,
 	},
@@ -183,6 +204,10 @@ var edges = map[Phase]map[slotSignal]func(*State, event){
 // next returns the state after an event. It shares no memory with s.
 func (s State) next(e event) State {
 	s.Starts = slices.Clone(s.Starts)
+	if s.Report != nil {
+		r := *s.Report
+		s.Report = &r
+	}
 	if apply := edges[s.Phase][e.signal]; apply != nil {
 		apply(&s, e)
 	}
@@ -190,9 +215,35 @@ func (s State) next(e event) State {
 }
 
 func (s *State) beginTrial(e event) {
+	report := s.Report
+	if e.order.Report != nil {
+		report = &Report{AgentUpdate: *e.order.Report, Slot: e.order.Slot}
+	} else if report != nil && report.Slot == e.order.Slot {
+		report.Slot = Installed // a person at the robot has replaced it
+	}
 	*s = State{
 		Format: stateFormat, Active: e.order.Slot, Phase: Trying, Previous: s.Active,
-		PreviousReads: e.order.Reads, Installed: e.order.Installed, LastFailure: s.LastFailure,
+		PreviousReads: e.order.Reads, Installed: e.order.Installed, LastFailure: s.LastFailure, Report: report,
+	}
+}
+
+func (s *State) pass(e event) {
+	s.Phase, s.TrialStarts, s.Starts = Settled, 0, nil
+	if s.isOrdered() && s.Report.State == wire.AgentTrying {
+		s.Report.State, s.Report.At = wire.AgentSettled, e.at
+	}
+}
+
+// isOrdered reports whether the last order of a Rollout has filled the active slot.
+func (s *State) isOrdered() bool {
+	return s.Active != Installed && s.Report != nil && s.Report.Slot == s.Active
+}
+
+// failReport ends the order that has filled the active slot, if one has.
+func (s *State) failReport(reason string, at time.Time) {
+	if s.isOrdered() {
+		r := s.Report
+		r.State, r.Message, r.At, r.Slot = wire.AgentFailed, wire.TruncateText(reason, wire.MaxUpdateMessage), at, Installed
 	}
 }
 
@@ -205,11 +256,23 @@ func (s *State) recordStart(e event) {
 func (s *State) goBack(e event) {
 	f := e.failure
 	f.Reason = f.Reason[:min(len(f.Reason), maxReason)]
-	*s = State{Format: stateFormat, Active: s.Previous, Phase: Settled, Installed: s.Installed, LastFailure: &f}
+	s.failReport(f.Reason, f.At)
+	*s = State{Format: stateFormat, Active: s.Previous, Phase: Settled, Installed: s.Installed, LastFailure: &f, Report: s.Report}
 }
 
-func (s *State) forgetSlots(event) {
-	*s = State{Format: stateFormat, Active: Installed, Phase: Settled, Installed: s.Installed, LastFailure: s.LastFailure}
+// revert makes the slot before active. That version has passed its self-test, so it runs without a trial.
+func (s *State) revert(e event) {
+	*s = State{Format: stateFormat, Active: s.Previous, Phase: Settled, Installed: s.Installed, LastFailure: s.LastFailure, Report: &Report{AgentUpdate: e.report}}
+}
+
+func (s *State) forgetSlots(e event) {
+	if s.Phase == Trying {
+		s.failReport(problemReplaced, e.at)
+	}
+	if s.Report != nil {
+		s.Report.Slot = Installed
+	}
+	*s = State{Format: stateFormat, Active: Installed, Phase: Settled, Installed: s.Installed, LastFailure: s.LastFailure, Report: s.Report}
 }
 
 // exhausted returns why the active slot must not be started once more. It is empty if it may.

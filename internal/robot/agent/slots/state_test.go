@@ -6,12 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 var (
 	at        = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	installed = Program{Size: 7, ModTime: at}
 	broken    = Failure{Version: "v2", Reason: "broken", At: at}
+	reverted  = wire.AgentUpdate{Rollout: "r", IsRevert: true, Version: "v2", State: wire.AgentSettled, At: at}
 )
 
 // TestNext_EachPhaseAndSignal walks the whole table of the state machine.
@@ -34,6 +37,10 @@ func TestNext_EachPhaseAndSignal(t *testing.T) {
 		"settled, pass":    {settled, signalPass, settled},
 		"settled, stop":    {settled, signalStop, change(settled, func(s *State) { s.Starts = nil })},
 		"settled, fail":    {settled, signalFail, back(SlotB)},
+		"settled, revert":  {settled, signalRevert, State{Format: 1, Active: SlotB, Phase: Settled, Installed: installed, Report: &Report{AgentUpdate: reverted}}},
+		"settled, report":  {settled, signalReport, change(settled, func(s *State) { s.Report = &Report{AgentUpdate: reverted} })},
+		"trying, revert":   {trying, signalRevert, trying},
+		"trying, report":   {trying, signalReport, trying},
 		"settled, replace": {settled, signalReplace, State{Format: 1, Phase: Settled, Installed: installed}},
 		"trying, order":    {trying, signalOrder, trying},
 		"trying, start":    {trying, signalStart, change(trying, func(s *State) { s.TrialStarts, s.TrialProblem = 2, "" })},
@@ -43,12 +50,47 @@ func TestNext_EachPhaseAndSignal(t *testing.T) {
 		"trying, replace":  {trying, signalReplace, State{Format: 1, Phase: Settled, Installed: installed}},
 	} {
 		before := fmt.Sprintf("%+v", c.from)
-		e := event{signal: c.signal, order: Order{SlotB, reads, installed}, start: start, failure: broken}
+		e := event{signal: c.signal, order: Order{Slot: SlotB, Reads: reads, Installed: installed}, report: reverted, at: at, start: start, failure: broken}
 		if got := c.from.next(e); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 		if fmt.Sprintf("%+v", c.from) != before {
 			t.Errorf("%s changed the state before", name)
+		}
+	}
+}
+
+// TestNext_KeepsTheReportOfAnOrder follows the report about the order of a Rollout through what happens later.
+func TestNext_KeepsTheReportOfAnOrder(t *testing.T) {
+	order := func(slot Slot, rollout string) event {
+		return event{signal: signalOrder, order: Order{Slot: slot, Report: &wire.AgentUpdate{Rollout: rollout, Version: "v2", State: wire.AgentTrying}}}
+	}
+	byPerson := func(slot Slot) event { return event{signal: signalOrder, order: Order{Slot: slot}} }
+	pass, fail := event{signal: signalPass, at: at}, event{signal: signalFail, failure: broken}
+	replace := event{signal: signalReplace, at: at}
+	for name, c := range map[string]struct {
+		events         []event
+		state, message string
+		slot           Slot
+	}{
+		"on trial":                             {[]event{order(SlotA, "r")}, wire.AgentTrying, "", SlotA},
+		"passed":                               {[]event{order(SlotA, "r"), pass}, wire.AgentSettled, "", SlotA},
+		"failed":                               {[]event{order(SlotA, "r"), fail}, wire.AgentFailed, "broken", Installed},
+		"crashed later":                        {[]event{order(SlotA, "r"), pass, fail}, wire.AgentFailed, "broken", Installed},
+		"replaced on trial":                    {[]event{order(SlotA, "r"), replace}, wire.AgentFailed, problemReplaced, Installed},
+		"replaced later":                       {[]event{order(SlotA, "r"), pass, replace}, wire.AgentSettled, "", Installed},
+		"a person's update":                    {[]event{order(SlotA, "r"), pass, byPerson(SlotB), pass}, wire.AgentSettled, "", SlotA},
+		"a person's update fails":              {[]event{order(SlotA, "r"), pass, byPerson(SlotB), fail}, wire.AgentSettled, "", SlotA},
+		"a person's update of its slot":        {[]event{order(SlotA, "r"), pass, byPerson(SlotB), pass, byPerson(SlotA), fail}, wire.AgentSettled, "", Installed},
+		"a later order":                        {[]event{order(SlotA, "q"), pass, order(SlotB, "r"), pass}, wire.AgentSettled, "", SlotB},
+		"back from a person's update, crashed": {[]event{order(SlotA, "r"), pass, byPerson(SlotB), fail, fail}, wire.AgentFailed, "broken", Installed},
+	} {
+		s := State{Format: stateFormat, Phase: Settled}
+		for _, e := range c.events {
+			s = s.next(e)
+		}
+		if r := s.Report; r == nil || r.Rollout != "r" || r.State != c.state || r.Message != c.message || r.Slot != c.slot {
+			t.Errorf("%s: the report is %+v, want %s %q of %s", name, r, c.state, c.message, c.slot)
 		}
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // The names in the state directory.
@@ -194,8 +196,43 @@ func (s *Store) BeginTrial(o Order) error {
 	return s.save(state.next(event{signal: signalOrder, order: o}))
 }
 
-// Pass ends the trial of the active slot.
-func (s *Store) Pass() error { return s.apply(event{signal: signalPass}) }
+// Pass ends the trial of the active slot at a time of the robot's clock.
+func (s *Store) Pass(at time.Time) error { return s.apply(event{signal: signalPass, at: at}) }
+
+// RecordReport keeps the report about an order that has changed no slot.
+func (s *Store) RecordReport(r wire.AgentUpdate) error {
+	if err := s.disk.makeDir(s.dir); err != nil {
+		return err
+	}
+	return s.apply(event{signal: signalReport, report: r})
+}
+
+// Revert makes the slot before the active one active again. The launcher then starts it. Running is the slot of
+// this agent, and writes are its formats. The report is that of the order. After an error nothing has changed.
+func (s *Store) Revert(running Slot, writes Formats, keys []ed25519.PublicKey, r wire.AgentUpdate) error {
+	state, _, err := s.Load()
+	if err != nil {
+		return err
+	}
+	switch {
+	case state.Phase == Trying:
+		return ErrOnTrial
+	case !state.isOrdered() || state.Active != running || state.Report.Rollout != r.Rollout:
+		return ErrNotOrdered
+	}
+	if err := writes.CheckReadable(state.PreviousReads); err != nil {
+		return fmt.Errorf("the version before cannot take over: %w", err)
+	}
+	if state.Previous != Installed {
+		if _, err := s.Verify(state.Previous, keys); err != nil {
+			return fmt.Errorf("the version before: %w", err)
+		}
+	}
+	return s.save(state.next(event{signal: signalRevert, report: r}))
+}
+
+// ErrNotOrdered refuses to revert an update that the Rollout has not made.
+var ErrNotOrdered = errors.New("this Rollout has not installed the version that runs, so the robot keeps it; update the agent to another version")
 
 // RecordProblem records why the version on trial has not passed its self-test. The launcher goes back.
 func (s *Store) RecordProblem(problem string) error {
