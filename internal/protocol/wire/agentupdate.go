@@ -21,6 +21,12 @@ type AgentOrder struct {
 	WindowSeconds int64 `json:"windowSeconds,omitempty"`
 }
 
+// IsWithinLimits reports whether an agent can report about the order.
+func (o AgentOrder) IsWithinLimits() bool {
+	return o.Rollout != "" && len(o.Rollout) <= maxUID && o.Try >= 0 && o.Try <= MaxUpdateTry &&
+		o.Version != "" && len(o.Version) <= maxAgentVersion && o.WindowSeconds >= 0 && o.WindowSeconds <= maxWindowSeconds
+}
+
 // AgentArtifact is a program with what its signature binds, together with the version.
 type AgentArtifact struct {
 	// OS and Arch are as in GOOS and GOARCH.
@@ -74,6 +80,8 @@ const (
 	// MaxUpdateTry bounds AgentUpdate.Try. It exceeds the number of retries of a wave.
 	MaxUpdateTry    = 1000
 	maxAgentVersion = 64
+	// maxWindowSeconds bounds AgentOrder.WindowSeconds: a year.
+	maxWindowSeconds = 366 * 24 * 60 * 60
 )
 
 // WithinLimits returns the report with its texts cut. It returns nil for one without a Rollout or with an unknown

@@ -36,3 +36,25 @@ func TestAgentUpdate_IsBounded(t *testing.T) {
 		t.Error("a report that was not sent has something")
 	}
 }
+
+func TestAgentOrder_IsWithinLimits(t *testing.T) {
+	good := AgentOrder{Rollout: "uid", Try: MaxUpdateTry, Version: "v2", WindowSeconds: maxWindowSeconds}
+	if !good.IsWithinLimits() {
+		t.Errorf("%+v is refused", good)
+	}
+	for _, change := range []func(*AgentOrder){
+		func(o *AgentOrder) { o.Rollout = "" },
+		func(o *AgentOrder) { o.Rollout = strings.Repeat("x", maxUID+1) },
+		func(o *AgentOrder) { o.Try++ },
+		func(o *AgentOrder) { o.Try = -1 },
+		func(o *AgentOrder) { o.Version = strings.Repeat("x", maxAgentVersion+1) },
+		func(o *AgentOrder) { o.WindowSeconds++ },
+		func(o *AgentOrder) { o.WindowSeconds = -1 },
+	} {
+		changed := good
+		change(&changed)
+		if changed.IsWithinLimits() {
+			t.Errorf("%+v is accepted", changed)
+		}
+	}
+}

@@ -81,6 +81,7 @@ type Agent struct {
 	local      *localstate.Store
 	slots      *slots.Store
 	updates    *selfupdate.Updater
+	orders     *selfupdate.Orders
 	trial      *trial
 	cache      *artifactcache.Cache // nil: there is none
 	prefetcher *prefetch.Fetcher
@@ -249,6 +250,7 @@ func (a *Agent) connectionConfig() transport.ConnectionConfig {
 		ReadPolicy:   a.policy.Read,
 		ReadLocal:    a.local.Read,
 		ReadPrefetch: a.prefetcher.Reports,
+		ReadUpdate:   a.readUpdate,
 		Receive:      a.handlePayload,
 		OnConnected: func(connected bool) {
 			a.outbox.SetConnected(connected)
@@ -380,6 +382,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.runner.WatchQuotas(work) })
 	a.runCache(work, &parts)
 	parts.Go(func() { a.prefetcher.Run(work) })
+	parts.Go(func() { a.orders.Run(work) })
 	if a.config.BatteryBackedClock {
 		parts.Go(func() { a.lastSeen.WatchClock(work) })
 	}
@@ -507,6 +510,7 @@ func (a *Agent) handleResponse(r wire.Response) {
 	}
 	a.connection.HandleResponse(r)
 	a.deliverPrefetch(r)
+	a.deliverAgentOrder(r)
 	if r.UnlockMaintenance != "" {
 		a.runner.Unlock(r.UnlockMaintenance)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/localstate"
 	"k8s4r.io/k8s4r/internal/robot/agent/policyfile"
@@ -39,11 +40,52 @@ func (a *Agent) openSlots() error {
 		}
 	}
 	a.updates = selfupdate.New(selfupdate.Config{
-		Store: a.slots, Launcher: launcher, Running: version.Version, Reads: formats, IsOnTrial: func() bool { return mark.OnTrial },
+		Store: a.slots, Launcher: launcher, Running: version.Version, Slot: mark.Slot, Reads: formats, IsOnTrial: func() bool { return mark.OnTrial },
 		ReadKeys:     func() ([]ed25519.PublicKey, error) { return policyfile.ReadUpdateKeys(a.config.PolicyFile) },
-		CheckContact: a.checkContact, CheckSpace: a.checkSpace,
+		CheckContact: a.checkContact, CheckSpace: a.checkSpace, MayUpdate: a.checkHold,
 		Switch: func() { a.switchOnce.Do(func() { close(a.switchOver) }) }, Log: a.log,
 	})
+	a.openOrders()
+	return nil
+}
+
+// openOrders reads what an earlier agent reports about the order of a Rollout.
+func (a *Agent) openOrders() {
+	state, _, err := a.slots.Load()
+	if err != nil {
+		a.log.Warn("what the agent has reported about its updates is lost", "error", err)
+	}
+	var report *wire.AgentUpdate
+	if state.Report != nil {
+		report = &state.Report.AgentUpdate
+	}
+	a.orders = selfupdate.NewOrders(selfupdate.OrdersConfig{
+		Updates: a.updates, Running: version.Version, IsOnTrial: a.config.Launch.OnTrial, Report: report, Keep: a.slots.RecordReport,
+		OnChange: func() { a.connection.RegisterAgain() }, SinceBoot: shim.SinceBoot, Now: time.Now, Log: a.log,
+	})
+}
+
+// deliverAgentOrder takes over the order of a response.
+func (a *Agent) deliverAgentOrder(r wire.Response) {
+	if r.AgentOrder == nil {
+		return
+	}
+	if err := a.orders.Deliver(*r.AgentOrder); err != nil {
+		a.problems.WarnDropped("order to update the agent", err)
+	}
+}
+
+// readUpdate returns what the registration has about updates of the agent.
+func (a *Agent) readUpdate() (updatesItself bool, report *wire.AgentUpdate) {
+	return a.policy.HasUpdateKeys(), a.orders.Report()
+}
+
+// checkHold returns an error if a person at the robot keeps it from being interrupted. The hold of one task does
+// not concern the agent, which leaves all tasks running.
+func (a *Agent) checkHold() error {
+	if h := a.local.Read().FindHold(""); h != nil {
+		return fmt.Errorf("the robot is on hold by %s: %s; end the hold with k8s4r-agent release, and update then", h.By, h.Reason)
+	}
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/selfupdate"
 	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 )
@@ -208,5 +209,69 @@ func TestStatus_ShowsUpdates(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the status is %s, want %s", &out, want)
 		}
+	}
+}
+
+// lastRegistration returns what the agent has registered last.
+func (s *fakeServer) lastRegistration() wire.Register {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.registers[len(s.registers)-1]
+}
+
+// keyPolicy returns the path of a policy file with a key for updates.
+func keyPolicy(t *testing.T) string {
+	t.Helper()
+	_, key, err := agentupdate.NewKey()
+	must(t, err)
+	path := policyFile(t, "{drivers: [rawexec]}")
+	content, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, append(content, "update: {publicKeys: ['"+key+"']}\n"...), 0o644))
+	return path
+}
+
+func TestOrders_AreReportedInRegistrations(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a policy file must belong to root")
+	}
+	s := newFakeServer(t)
+	c := s.config(openDir(t))
+	c.PolicyFile = keyPolicy(t)
+	a := startAgent(t, c)
+	s.awaitRegistered(1)
+	if r := s.lastRegistration(); !r.UpdatesItself || r.AgentUpdate != nil {
+		t.Errorf("the agent registers %+v", r)
+	}
+	waitUntil(t, "an acknowledged heartbeat", func() bool { return a.checkContact() == nil })
+	order := &wire.AgentOrder{Rollout: "r", Version: "v7", Artifact: &wire.AgentArtifact{OS: runtime.GOOS, Arch: runtime.GOARCH, Source: "http://127.0.0.1:1/agent", Size: 1, SHA256: strings.Repeat("0a", 32)}}
+	await := func(state, message string) {
+		t.Helper()
+		s.publish(wire.KindResponse, wire.Response{Success: true, RobotID: robot, AgentOrder: order}, false)
+		waitUntil(t, "the agent to report "+state, func() bool {
+			u := s.lastRegistration().AgentUpdate
+			return u != nil && u.Rollout == "r" && u.State == state && strings.Contains(u.Message, message)
+		})
+	}
+	must(t, a.local.Write(wire.LocalState{Holds: []wire.Hold{{ID: "1", By: "alice (uid 1000)", Reason: "a visit"}}}))
+	await(wire.AgentWaiting, "the robot is on hold by alice (uid 1000): a visit; end the hold with k8s4r-agent release")
+	must(t, a.local.Write(wire.LocalState{Holds: []wire.Hold{{ID: "2", UID: "t1", By: "alice (uid 1000)", Reason: "this task"}}}))
+	await(wire.AgentFailed, "signature:")
+	a.stop()
+	s.setFields(func() { s.registers = nil })
+	startAgent(t, c)
+	s.awaitRegistered(1)
+	waitUntil(t, "the next agent to report it", func() bool {
+		r := s.lastRegistration()
+		return r.AgentUpdate != nil && r.AgentUpdate.State == wire.AgentFailed && r.UpdatesItself
+	})
+}
+
+func TestOrders_AgentsWithoutAKeyRegisterThat(t *testing.T) {
+	s := newFakeServer(t)
+	startAgent(t, s.config(t.TempDir()))
+	s.awaitRegistered(1)
+	if s.lastRegistration().UpdatesItself {
+		t.Error("an agent without a key registers that it updates itself")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 	"k8s4r.io/k8s4r/internal/robot/artifact"
 )
@@ -35,9 +36,11 @@ type Config struct {
 	Store *slots.Store
 	// Launcher is the path of the installed program.
 	Launcher string
-	// Running is the version of this agent, and Reads are the formats that it reads.
+	// Running is the version of this agent, and Reads are the formats that it reads and writes.
 	Running string
-	Reads   slots.Formats
+	// Slot of this agent. If empty, it is the installed program.
+	Slot  slots.Slot
+	Reads slots.Formats
 	// IsOnTrial is set while this agent has not passed its self-test.
 	IsOnTrial func() bool
 	// ReadKeys returns the keys that sign versions (policyfile.ReadUpdateKeys).
@@ -61,7 +64,20 @@ type Request struct {
 	Source string
 	// By is the origin of the order, for the log.
 	By string
+	// MayBegin returns why this update must not begin to restart the agent now. If nil, it always may.
+	MayBegin func() error
+	// Report is what the version reports while it is on trial. If nil, no Rollout has ordered it.
+	Report *wire.AgentUpdate
 }
+
+// MomentError is why the agent must not be replaced now. The same request may succeed later.
+type MomentError struct{ Reason error }
+
+// Error returns the reason.
+func (e *MomentError) Error() string { return e.Reason.Error() }
+
+// Unwrap returns the reason.
+func (e *MomentError) Unwrap() error { return e.Reason }
 
 // Updater carries out one update at a time.
 type Updater struct {
@@ -95,7 +111,7 @@ func (u *Updater) prepare(ctx context.Context, r Request) error {
 	if err := r.artifact().Check(); err != nil {
 		return errors.New("from: must be the address of a program: http://, https:// or a file of the robot, and no checksum in it")
 	}
-	if err := u.checkMoment(); err != nil {
+	if err := u.CheckMoment(r.MayBegin); err != nil {
 		return err
 	}
 	installed, err := slots.IdentifyProgram(u.config.Launcher)
@@ -112,10 +128,13 @@ func (u *Updater) prepare(ctx context.Context, r Request) error {
 	if err != nil {
 		return fmt.Errorf("fetch version %s: %w", r.Manifest.Version, err)
 	}
-	if err := u.checkMoment(); err != nil { // the transfer may have taken long
+	if err := u.CheckMoment(r.MayBegin); err != nil { // the transfer may have taken long
 		return err
 	}
-	return u.config.Store.BeginTrial(slots.Order{Slot: slot, Reads: u.config.Reads, Installed: installed})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return u.config.Store.BeginTrial(slots.Order{Slot: slot, Reads: u.config.Reads, Installed: installed, Report: r.Report})
 }
 
 // checkManifest returns an error unless the robot may run the program of a manifest.
@@ -136,18 +155,55 @@ func (u *Updater) checkManifest(m agentupdate.Manifest) error {
 	return u.config.Store.CheckExecutable()
 }
 
-// checkMoment returns an error if the agent must not be replaced now.
-func (u *Updater) checkMoment() error {
+// CheckMoment returns a MomentError if the agent must not be updated now. MayBegin is that of a Request.
+func (u *Updater) CheckMoment(mayBegin func() error) error {
+	return findMomentError(u.checkTrial, u.config.CheckContact, u.config.MayUpdate, mayBegin)
+}
+
+func (u *Updater) checkTrial() error {
 	if u.config.IsOnTrial() {
 		return slots.ErrOnTrial
 	}
-	if err := u.config.CheckContact(); err != nil {
+	return nil
+}
+
+// findMomentError returns the error of the first check that fails. Nil checks pass.
+func findMomentError(checks ...func() error) error {
+	for _, check := range checks {
+		if check == nil {
+			continue
+		}
+		if err := check(); err != nil {
+			return &MomentError{err}
+		}
+	}
+	return nil
+}
+
+// Revert makes the version before the running one run again, if the Rollout of the report has installed the
+// running one. It needs no contact, and works as Request does. The report is what that version reports.
+func (u *Updater) Revert(report wire.AgentUpdate, by string) (switchOver func(), err error) {
+	if !u.busy.TryLock() {
+		return nil, ErrBusy
+	}
+	if err := u.revert(report); err != nil {
+		u.busy.Unlock()
+		u.config.Log.Warn("the agent does not go back to the version before", "by", by, "error", err)
+		return nil, err
+	}
+	u.config.Log.Info("the agent goes back to the version before, tasks keep running", "by", by)
+	return u.config.Switch, nil
+}
+
+func (u *Updater) revert(report wire.AgentUpdate) error {
+	if err := findMomentError(u.checkTrial, u.config.MayUpdate); err != nil {
 		return err
 	}
-	if u.config.MayUpdate == nil {
-		return nil
+	keys, err := u.config.ReadKeys()
+	if err != nil {
+		return err
 	}
-	return u.config.MayUpdate()
+	return u.config.Store.Revert(u.config.Slot, u.config.Reads, keys, report)
 }
 
 // artifact returns the request for the program. Its checksum is that of the signed manifest.

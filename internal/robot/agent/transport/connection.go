@@ -79,7 +79,10 @@ type ConnectionConfig struct {
 	ReadLocal func() *wire.LocalState
 	// ReadPrefetch returns the reports about prefetch orders, for each registration. If nil, there are none.
 	ReadPrefetch func() []wire.PrefetchReport
-	ReadUsage    func(context.Context) []wire.TaskUsage
+	// ReadUpdate reports whether the agent updates itself, and returns its report about the last order for that, for
+	// each registration. If nil, it does not.
+	ReadUpdate func() (updatesItself bool, report *wire.AgentUpdate)
+	ReadUsage  func(context.Context) []wire.TaskUsage
 	// ReadDiskHealth returns the fields of a heartbeat about the disk.
 	ReadDiskHealth func() (diskPressure, journalReadOnly bool)
 	// Receive gets each dispatch, task list, acknowledgment and response, and the trace
@@ -135,6 +138,9 @@ func NewConnection(c ConnectionConfig) *Connection {
 	}
 	if c.ReadPrefetch == nil {
 		l.config.ReadPrefetch = func() []wire.PrefetchReport { return nil }
+	}
+	if c.ReadUpdate == nil {
+		l.config.ReadUpdate = func() (bool, *wire.AgentUpdate) { return false, nil }
 	}
 	if c.ReadPolicy == nil {
 		l.config.ReadPolicy = func() *policy.Policy { return nil }

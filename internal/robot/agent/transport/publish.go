@@ -16,6 +16,7 @@ func (l *Connection) publishRegistration(ctx context.Context, device wire.Device
 	r := l.config.Registration
 	r.Address, r.DeviceInfo, r.Policy, r.ConnectionID = l.address, &device, p, l.currentConnectionID()
 	r.Local, r.Prefetch = l.config.ReadLocal().WithinLimits(), l.config.ReadPrefetch()
+	r.UpdatesItself, r.AgentUpdate = l.config.ReadUpdate()
 	l.logSendError(l.publishRobotMessage(ctx, wire.KindRegister, r))
 }
 
