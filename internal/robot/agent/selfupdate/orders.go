@@ -132,10 +132,12 @@ func (o *Orders) executeNext(ctx context.Context) {
 	defer cancel()
 	o.mu.Lock()
 	order := o.pending
-	o.active, o.pending, o.cancel = order, nil, cancel
+	if order != nil {
+		o.active, o.pending, o.cancel = order, nil, cancel
+	}
 	o.mu.Unlock()
 	if order == nil {
-		return
+		return // the one that has replaced it was executed
 	}
 	end := o.execute(work, order)
 	o.recordEnd(work, order, end)

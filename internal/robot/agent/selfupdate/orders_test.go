@@ -41,6 +41,7 @@ func newOrderFixture(t *testing.T, change func(*OrdersConfig)) *orderFixture {
 	}))
 	t.Cleanup(server.Close)
 	f.url = server.URL
+	f.config.Reads = slots.Formats{Journal: 2, Shim: 2, Local: 1}
 	f.config.MayUpdate = func() error { return f.hold }
 	f.restart(change)
 	return f

@@ -83,6 +83,7 @@ func (r *robot) orderBy(rollout, version string) {
 	r.t.Helper()
 	r.order(version)
 	s := r.state()
+	s.PreviousReads = Formats{Journal: 1, Shim: 1, Local: 1}
 	s.Report = &Report{AgentUpdate: wire.AgentUpdate{Rollout: rollout, Version: version, State: wire.AgentTrying}, Slot: s.Active}
 	if err := r.store.save(s); err != nil {
 		r.t.Fatal(err)
@@ -115,6 +116,7 @@ func TestStore_RefusesToRevert(t *testing.T) {
 		"this Rollout has not installed":  func(_ *robot, running *Slot, _ *Formats, _ *wire.AgentUpdate) { *running = Installed },
 		"the version before cannot take":  func(_ *robot, _ *Slot, writes *Formats, _ *wire.AgentUpdate) { writes.Journal = 9 },
 		"the version before: slot a cann": func(r *robot, _ *Slot, _ *Formats, _ *wire.AgentUpdate) { _ = os.Remove(r.store.Program(SlotA)) },
+		ErrNoPrevious.Error():             func(r *robot, _ *Slot, _ *Formats, _ *wire.AgentUpdate) { r.order("v3-bad"); r.boot() },
 		ErrOnTrial.Error():                func(r *robot, _ *Slot, _ *Formats, _ *wire.AgentUpdate) { r.order("v3") },
 	} {
 		r := updated(t, "v1")

@@ -219,6 +219,8 @@ func (s *Store) Revert(running Slot, writes Formats, keys []ed25519.PublicKey, r
 		return ErrOnTrial
 	case !state.isOrdered() || state.Active != running || state.Report.Rollout != r.Rollout:
 		return ErrNotOrdered
+	case state.PreviousReads == Formats{}:
+		return ErrNoPrevious
 	}
 	if err := writes.CheckReadable(state.PreviousReads); err != nil {
 		return fmt.Errorf("the version before cannot take over: %w", err)
@@ -230,6 +232,9 @@ func (s *Store) Revert(running Slot, writes Formats, keys []ed25519.PublicKey, r
 	}
 	return s.save(state.next(event{signal: signalRevert, report: r}))
 }
+
+// ErrNoPrevious refuses to revert an update after a later one that was given up: it has replaced the version before.
+var ErrNoPrevious = errors.New("the version before is not on the robot any more, because a later one has replaced it and was given up; update the agent to it")
 
 // ErrNotOrdered refuses to revert an update that the Rollout has not made.
 var ErrNotOrdered = errors.New("this Rollout has not installed the version that runs, so the robot keeps it; update the agent to another version")
