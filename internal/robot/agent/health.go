@@ -55,6 +55,8 @@ type Health struct {
 	Holds []wire.Hold `json:"holds,omitempty"`
 	// Update is the state of the agent's own updates. If nil, it was never updated.
 	Update *slots.Status `json:"update,omitempty"`
+	// AgentUpdate is what the agent reports about the last order of a Rollout to update it. If nil, it has none.
+	AgentUpdate *wire.AgentUpdate `json:"agentUpdate,omitempty"`
 
 	StateDir     string `json:"stateDir"`
 	JournalBytes int64  `json:"journalBytes"`
@@ -80,7 +82,7 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	h := Health{
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
 		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
-		Maintenance: local.Maintenance, Holds: local.Holds, Update: a.slots.ReadStatus(a.config.Launch.Slot), StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
+		Maintenance: local.Maintenance, Holds: local.Holds, Update: a.slots.ReadStatus(a.config.Launch.Slot), AgentUpdate: a.orders.Report(), StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
 		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/slots"
 )
@@ -50,6 +51,7 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	fmt.Fprintf(w, "Robot     %s\n", h.RobotID)
 	fmt.Fprintf(w, "Agent     %s, process %d, up for %s\n", h.Version, h.PID, formatAge(now, &h.StartedAt))
 	writeUpdate(w, h.Update)
+	writeOrder(w, h.AgentUpdate)
 	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.describeConnection(now))
 	fmt.Fprintf(w, "Server    %s\n", describeLastAnswer(now, h.LastContact))
 	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, pluralize(h.ReportsPending, "report pending", "reports pending"))
@@ -92,6 +94,22 @@ func writeUpdate(w io.Writer, u *slots.Status) {
 	if f := u.LastFailure; f != nil {
 		fmt.Fprintf(w, "Update    version %s was given up at %s: %s\n", cmp.Or(f.Version, "unknown"), f.At.Local().Format("2006-01-02 15:04:05 MST"), f.Reason)
 	}
+}
+
+// writeOrder prints what has become of the order of a Rollout. A nil one prints nothing.
+func writeOrder(w io.Writer, u *wire.AgentUpdate) {
+	if u == nil {
+		return
+	}
+	change := "to"
+	if u.IsRevert {
+		change = "back from"
+	}
+	line := fmt.Sprintf("%s version %s: %s since %s", change, u.Version, u.State, u.At.Local().Format("2006-01-02 15:04:05 MST"))
+	if u.Message != "" {
+		line += ": " + u.Message
+	}
+	fmt.Fprintf(w, "Rollout   %s\n", line)
 }
 
 func (h Health) describeConnection(now time.Time) string {

@@ -205,7 +205,10 @@ func TestStatus_ShowsUpdates(t *testing.T) {
 		t.Errorf("an agent that was never updated shows %s", &out)
 	}
 	writeUpdate(&out, &slots.Status{Slot: slots.SlotB, Phase: slots.Trying, LastFailure: &slots.Failure{Version: "v2", Reason: "it hangs"}})
-	for _, want := range []string{"Program   slot b, on trial\n", "Update    version v2 was given up at ", ": it hangs\n"} {
+	writeOrder(&out, nil)
+	writeOrder(&out, &wire.AgentUpdate{Version: "v3", State: wire.AgentWaiting, Message: "on hold"})
+	writeOrder(&out, &wire.AgentUpdate{Version: "v4", IsRevert: true, State: wire.AgentSettled})
+	for _, want := range []string{"Rollout   to version v3: Waiting since ", ": on hold\n", "Rollout   back from version v4: Settled since ", "Program   slot b, on trial\n", "Update    version v2 was given up at ", ": it hangs\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the status is %s, want %s", &out, want)
 		}

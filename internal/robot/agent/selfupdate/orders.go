@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
@@ -80,11 +82,11 @@ func (o *Orders) Report() *wire.AgentUpdate {
 }
 
 // errLimits drops an order that no server sends.
-var errLimits = errors.New("an order to update the agent exceeds the limits")
+var errLimits = errors.New("an order to update the agent exceeds the limits, or its version is no version")
 
 // Deliver takes over an order. It replaces one that is executed or waits, unless the agent acts by it already.
 func (o *Orders) Deliver(order wire.AgentOrder) error {
-	if !order.IsWithinLimits() {
+	if !order.IsWithinLimits() || agentupdate.ValidateVersion(order.Version) != nil {
 		return errLimits
 	}
 	if o.config.IsOnTrial {
@@ -215,8 +217,18 @@ func (r *receivedOrder) checkWindow(now time.Duration) error {
 func (o *Orders) newReport(order *receivedOrder, state, message string) wire.AgentUpdate {
 	return wire.AgentUpdate{
 		Rollout: order.Rollout, Try: order.Try, IsRevert: order.IsRevert, Version: order.Version,
-		State: state, Message: wire.TruncateText(message, wire.MaxUpdateMessage), At: o.config.Now().UTC(),
+		State: state, Message: wire.TruncateText(printable(message), wire.MaxUpdateMessage), At: o.config.Now().UTC(),
 	}
+}
+
+// printable returns a text in one line without control characters, which a file server could send to a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ReplaceAll(text, "\n", "; "))
 }
 
 // setReport replaces the report, and sends it if more than its time has changed.

@@ -260,6 +260,7 @@ func TestOrders_DropsWhatNoServerSends(t *testing.T) {
 		"a long rollout":  func(o *wire.AgentOrder) { o.Rollout = strings.Repeat("x", 65) },
 		"a negative try":  func(o *wire.AgentOrder) { o.Try = -1 },
 		"a large try":     func(o *wire.AgentOrder) { o.Try = wire.MaxUpdateTry + 1 },
+		"a bad version":   func(o *wire.AgentOrder) { o.Version = "v2\x1b[2J" },
 		"no version":      func(o *wire.AgentOrder) { o.Version = "" },
 		"negative window": func(o *wire.AgentOrder) { o.WindowSeconds = -1 },
 		"endless window":  func(o *wire.AgentOrder) { o.WindowSeconds = 1 << 62 },
@@ -271,6 +272,21 @@ func TestOrders_DropsWhatNoServerSends(t *testing.T) {
 		}
 	}
 }
+
+func TestOrders_ReportsOneLine(t *testing.T) {
+	f := newOrderFixture(t, func(c *OrdersConfig) { c.Updates = failing{errors.New("a\x1b[2J\nb")} })
+	f.deliver(f.order())
+	if m := f.orders.Report().Message; m != "a[2J; b" {
+		t.Errorf("the message is %q", m)
+	}
+}
+
+// failing refuses all updates with an error.
+type failing struct{ error }
+
+func (failing) CheckMoment(func() error) error                                   { return nil }
+func (f failing) Request(context.Context, Request) (func(), error)               { return nil, f.error }
+func (f failing) Revert(wire.AgentUpdate, string) (switchOver func(), err error) { return nil, f.error }
 
 func TestOrders_RunExecutesUntilItsContextEnds(t *testing.T) {
 	f := newOrderFixture(t, nil)
