@@ -138,3 +138,22 @@ func TestRequest_AsksAgainAfterTheTransfer(t *testing.T) {
 		t.Error("the version is on trial nevertheless")
 	}
 }
+
+// TestRequest_EndsWithItsContext cancels a request after the transfer.
+func TestRequest_EndsWithItsContext(t *testing.T) {
+	f := newFixture(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	checks := 0
+	f.config.MayUpdate = func() error {
+		if checks++; checks == 2 {
+			cancel()
+		}
+		return nil
+	}
+	if _, err := New(f.config).Request(ctx, f.request); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if _, exists, _ := f.config.Store.Load(); exists {
+		t.Error("the version is on trial nevertheless")
+	}
+}
