@@ -296,7 +296,7 @@ func (r *testRun) failure(test, reason string) failure {
 }
 
 // failureOfProgram returns why a test program failed although none of its tests did. What a program
-// prints as it dies, such as a panic or a timeout, is output of the tests that had not ended.
+// prints as it crashes, such as a panic or a timeout, is output of the tests that had not ended.
 func (r *testRun) failureOfProgram() failure {
 	text := r.text("")
 	for _, test := range slices.Sorted(maps.Keys(r.outputs)) {

@@ -131,7 +131,7 @@ func delaysAnEdit(s *space) {
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 2, "t"), 0))
 	s.awaitEnvWord("j-g", "", 2)
 	s.must(s.updateJobSpec("j", withWord(0, "new")))
-	testkit.EventuallyNoError(s, waitTimeout, "the group says that it waits", func() error {
+	testkit.EventuallyNoError(s, waitTimeout, "the group reports that it waits", func() error {
 		c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut)
 		if c == nil || !strings.Contains(c.Message, "replicas outside the maintenance windows of their robots: 2, the next opens at 2100-01-01T00:00:00Z") {
 			return fmt.Errorf("condition %+v", c)

@@ -9,7 +9,7 @@ import (
 // one of them is open. Any other robot may be interrupted at any time.
 //
 // What a user asks for now always acts: to cancel, stop or requeue a task, to drain a robot, to revoke its
-// identity. So does the fence of a robot out of contact.
+// identity. So does the self-stop deadline of a robot out of contact.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -271,9 +271,9 @@ const (
 
 	// ConditionOpen of a MaintenanceWindow reports whether it is open.
 	ConditionOpen = "Open"
-	// ReasonWindowOpen: the schedule says so.
+	// ReasonWindowOpen: the schedule has opened it.
 	ReasonWindowOpen = "WindowOpen"
-	// ReasonWindowClosed: the schedule or an exception says so.
+	// ReasonWindowClosed: by the schedule, or by an exception.
 	ReasonWindowClosed = "WindowClosed"
 	// ReasonInvalidSpec: the spec of the window cannot be used, so it stays closed.
 	ReasonInvalidSpec = "InvalidSpec"

@@ -26,7 +26,7 @@ func IsUnfinished(r *v1alpha1.Rollout) bool {
 }
 
 // IgnoresWindows reports whether a Rollout interrupts tasks also while the maintenance windows of their robots are
-// closed: its spec says so, or it returns units to the revision of before, which repairs them. False for nil.
+// closed: its spec requires it, or it returns units to the revision of before, which repairs them. False for nil.
 func IgnoresWindows(r *v1alpha1.Rollout) bool {
 	if r == nil {
 		return false

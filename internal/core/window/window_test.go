@@ -154,7 +154,7 @@ func TestStateOf_InvalidSpecStaysClosed(t *testing.T) {
 		c.change(&w.Spec)
 		s := StateOf(&w, at("2026-03-02T02:10:00Z"))
 		if s.IsOpen || !s.NextChange.IsZero() || s.Defect == nil || !strings.Contains(s.Defect.Error(), c.want) {
-			t.Errorf("%s: %+v, want closed for ever because of %s", c.name, s, c.want)
+			t.Errorf("%s: %+v, want closed forever because of %s", c.name, s, c.want)
 		}
 	}
 	w := valid()

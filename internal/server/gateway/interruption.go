@@ -32,7 +32,7 @@ func dispatchExpiry(now time.Time, t *robotv1.Task) *uint32 {
 	return expiryWithin(wire.KindDispatch, order.WindowSeconds)
 }
 
-// expiryWithin returns for how many seconds the broker keeps a message that is of use only for so long. 0: for ever.
+// expiryWithin returns for how many seconds the broker keeps a message that is of use only for so long. 0: no limit.
 func expiryWithin(k wire.Kind, seconds int64) *uint32 {
 	expiry := k.MessageExpiry()
 	if seconds <= 0 || expiry == nil || seconds >= int64(*expiry) {

@@ -49,7 +49,7 @@ func TestFetch(t *testing.T) {
 			}
 			r, downloads := requestFor(t, b)
 			received, err := c.Fetch(t.Context(), r, noWait)
-			if (err != nil) != (test.fails != nil) || test.fails != nil && test.fails != errAny && !errors.Is(err, test.fails) {
+			if (err != nil) != (test.fails != nil) || test.fails != nil && !errors.Is(test.fails, errAny) && !errors.Is(err, test.fails) {
 				t.Fatalf("error %v, want %v", err, test.fails)
 			}
 			if *downloads != test.downloads || err == nil && received != test.bytes {
