@@ -226,7 +226,7 @@ func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection, record re
 		},
 		rollout.Name: &rollout.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: record.own,
-			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency,
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Heartbeats: heartbeats,
 		},
 		maintenancewindow.Name: &maintenancewindow.Controller{
 			Client: mgr.GetClient(), Now: cfg.Now, Recorder: record.own, Concurrency: cfg.Concurrency,

@@ -56,7 +56,17 @@ func (s *space) newAgentRollout(change func(string) string) *unstructured.Unstru
 	return s.named(text)
 }
 
-// act lets the robots act by their orders.
+// sendHeartbeat writes a heartbeat of a robot, if its last one is a second old.
+func (f *agentFleet) sendHeartbeat(r *v1alpha1.Robot) {
+	f.Helper()
+	if last := r.Status.LastHeartbeatTime; last != nil && time.Since(last.Time) < time.Second {
+		return
+	}
+	now := metav1.NowMicro()
+	f.updateRobotStatus(r.Name, func(st *v1alpha1.RobotStatus) { st.LastHeartbeatTime = &now })
+}
+
+// act lets the robots send heartbeats, and act by their orders.
 func (f *agentFleet) act(r *v1alpha1.Rollout) error {
 	var robots v1alpha1.RobotList
 	if err := f.List(f.Context(), &robots, client.InNamespace(f.name)); err != nil {
@@ -64,6 +74,7 @@ func (f *agentFleet) act(r *v1alpha1.Rollout) error {
 	}
 	for i := range robots.Items {
 		robot := &robots.Items[i]
+		f.sendHeartbeat(robot)
 		o := rollout.FindAgentOrder(r, robot)
 		if o == nil {
 			continue

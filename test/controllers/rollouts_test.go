@@ -166,12 +166,13 @@ func (f *rolloutFleet) withRevision(n int64) int {
 
 func TestRollout_ChangesAJobInWaves(t *testing.T) {
 	t.Parallel()
-	s := startApart(t, apartServer, manager.Config{Controllers: []string{controller.Name}}, caseNamespaces("waves", 4)...)
+	s := startApart(t, apartServer, manager.Config{Controllers: []string{controller.Name}}, caseNamespaces("waves", 5)...)
 	runCases(t, "waves", s.namespace, []testCase[*space]{
 		{"waves, an approval and a robot that comes back", rollsInWaves},
 		{"failures abort the first wave and revert it", abortsAndReverts},
 		{"a rollout waits until it can start, and a newer one supersedes it", supersedes},
 		{"only users with the verb approve it, and its waves do not change", approvesRollouts},
+		{"a wave ends only after a heartbeat of its robot, which a slice has", waitsForHeartbeats},
 	})
 }
 
@@ -220,6 +221,32 @@ func (f *rolloutFleet) awaitEvent(rollout, reason, text string) {
 		}
 		return false
 	})
+}
+
+// The server may be away, or the robot may have lost its network, and the API shows the last report: that a task runs.
+func waitsForHeartbeats(s *space) {
+	const healthyFor = 2 * time.Second
+	f := newRolloutFleet(s, "contact-a")
+	var robot v1alpha1.Robot
+	s.must(s.Get(s.Context(), s.key("contact-a"), &robot))
+	slice := newSlice(s.name, 1)
+	slice.Heartbeats[0].Robot, slice.Heartbeats[0].UID = robot.Name, robot.UID
+	s.must(s.Create(s.Context(), slice))
+	f.updateRobotStatus("contact-a", func(st *v1alpha1.RobotStatus) { st.HeartbeatSlice = slice.Name })
+	f.roll("r", nil, v1alpha1.RolloutWave{Name: "all", Percent: ptr.To[int32](100), HealthyFor: v1alpha1.NewDuration(healthyFor)})
+	var r *v1alpha1.Rollout
+	testkit.Eventually(s, waitTimeout, "the robot has the revision", func() bool {
+		r = f.await("r", v1alpha1.RolloutProgressing)
+		return r.Status.Counts.Updating == 1
+	})
+	changed := time.Now()
+	testkit.Eventually(s, waitTimeout, "it has run long enough", func() bool { return time.Since(changed) > 2*healthyFor })
+	if r = f.await("r", v1alpha1.RolloutProgressing); r.Status.Counts.Updated != 0 {
+		s.Errorf("counts %+v without a heartbeat", r.Status.Counts)
+	}
+	slice.Heartbeats[0].Time = metav1.NowMicro()
+	s.must(s.Update(s.Context(), slice))
+	f.await("r", v1alpha1.RolloutComplete)
 }
 
 func abortsAndReverts(s *space) {

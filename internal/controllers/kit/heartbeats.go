@@ -139,6 +139,21 @@ func (h *Heartbeats) ObserveRobot(r *v1alpha1.Robot) (c SliceContact, ok bool) {
 	return c, true
 }
 
+// LastHeartbeat returns when the server last received a message of a robot, by the server's clock: the later of the
+// times in its status and in its slice, as far as this manager has observed it. Zero if there was no message.
+func (h *Heartbeats) LastHeartbeat(r *v1alpha1.Robot) time.Time {
+	var slice *v1alpha1.HeartbeatSlice
+	if h != nil && r.Status.HeartbeatSlice != "" {
+		h.mu.Lock()
+		slice = h.sliceLocked(sliceKeyOf(r)).object
+		h.mu.Unlock()
+	}
+	if at := r.LastHeartbeat(slice); at != nil {
+		return at.Time
+	}
+	return time.Time{}
+}
+
 // Refresh reads the slice of a robot past the cache, unless it was read within maxAge. A robot must
 // not look lost because a watch is behind. It does nothing for a robot whose status names no slice.
 func (h *Heartbeats) Refresh(ctx context.Context, r *v1alpha1.Robot, maxAge time.Duration) error {

@@ -158,3 +158,38 @@ func TestHeartbeats_RefreshReadsPastTheCache(t *testing.T) {
 		t.Errorf("when it was created again: %+v", c)
 	}
 }
+
+func TestHeartbeats_LastHeartbeatIsTheLatest(t *testing.T) {
+	minute := func(n int) *metav1.MicroTime { return &sliceAt(1, map[string]int{"r1": n}).Heartbeats[0].Time }
+	for _, c := range []struct {
+		name          string
+		slices        bool // the Heartbeats are not nil
+		named         bool // the status names the slice
+		status, slice *metav1.MicroTime
+		want          *metav1.MicroTime
+	}{
+		{"none", true, true, nil, nil, nil},
+		{"in the slice", true, true, minute(1), minute(2), minute(2)},
+		{"in the status", true, true, minute(3), minute(2), minute(3)},
+		{"the slice was not observed", true, true, minute(1), nil, minute(1)},
+		{"the status names no slice", true, false, minute(1), minute(2), minute(1)},
+		{"without slices", false, true, minute(1), nil, minute(1)},
+	} {
+		var h *Heartbeats
+		if c.slices {
+			h = NewHeartbeats(&sliceAPI{}, func() time.Duration { return 0 })
+		}
+		if c.slice != nil {
+			h.ObserveSlice(sliceAt(1, map[string]int{"r1": c.slice.Minute()}))
+		}
+		r := robotInSlice("r1")
+		r.Status.LastHeartbeatTime = c.status
+		if !c.named {
+			r.Status.HeartbeatSlice = ""
+		}
+		got := h.LastHeartbeat(r)
+		if c.want == nil && !got.IsZero() || c.want != nil && !got.Equal(c.want.Time) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}

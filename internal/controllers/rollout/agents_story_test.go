@@ -27,6 +27,8 @@ type agentStory struct {
 	// broken agents fail their test, cutOff ones lose contact with the new version, held ones wait.
 	broken, cutOff, held map[string]bool
 	calendar             *window.Calendar
+	// isServerAway is true while no heartbeat is received. silent agents send none with the new version.
+	isServerAway, silent bool
 	tries                map[string]int // orders by robot
 	mostAtOnce           int            // robots that were testing a version
 	seen                 sightings
@@ -93,8 +95,26 @@ func (s *agentStory) settle() {
 	s.t.Fatalf("it does not settle:\n%s", s.output.String())
 }
 
+// sendHeartbeats lets the robots in contact send heartbeats.
+func (s *agentStory) sendHeartbeats() {
+	for i := range s.robots {
+		r := &s.robots[i]
+		if r.Status.Phase == "Online" && !s.isServerAway && !(s.silent && r.Status.Agent.Version == "v2") {
+			r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: s.now}
+		}
+	}
+}
+
+func robotHeartbeat(r *v1alpha1.Robot) time.Time {
+	if r.Status.LastHeartbeatTime == nil {
+		return time.Time{}
+	}
+	return r.Status.LastHeartbeatTime.Time
+}
+
 func (s *agentStory) plan() Actions {
-	w := Input{Rollout: s.rollout, Newer: s.newer, Units: newAgentUnits(s.rollout, s.robots), Calendar: s.calendar, ObservedSince: noon.Add(-time.Hour), LastStatus: s.lastStatus}
+	s.sendHeartbeats()
+	w := Input{Rollout: s.rollout, Newer: s.newer, Units: newAgentUnits(s.rollout, s.robots, robotHeartbeat), Calendar: s.calendar, ObservedSince: noon.Add(-time.Hour), LastStatus: s.lastStatus}
 	s.seen.observeContact(s.now, w.Units)
 	s.seen.observeAgents(s.now, w.Units)
 	s.seen.finish()
@@ -304,6 +324,36 @@ func TestPlan_AgentStories(t *testing.T) {
 			s := brokenAgents(t)
 			s.cutOff, s.broken = s.broken, map[string]bool{}
 			s.settle()
+			s.passTime(11 * time.Minute)
+			s.phase(v1alpha1.RolloutAborted)
+			return s
+		}},
+		{"agents-server-away", func(t *testing.T) *agentStory {
+			s := newAgentStory(t, 4, percent("half", 50), percent("all", 100))
+			s.settle()
+			s.passTime(6 * time.Second)
+			s.change("the server is away", func() { s.isServerAway = true })
+			s.passTime(time.Minute)
+			if n := s.versions(); n["v2"] != 2 {
+				t.Errorf("%d agents have v2, want those of the first wave", n["v2"])
+			}
+			s.change("the server is back", func() { s.isServerAway = false })
+			s.passTime(time.Minute)
+			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
+		{"agents-network-cut", func(t *testing.T) *agentStory {
+			s := brokenAgents(t)
+			s.broken, s.silent = nil, true
+			s.settle()
+			s.passTime(95 * time.Second)
+			s.change("the manager finds that the robots are offline", func() {
+				for i := range s.robots {
+					if s.robots[i].Status.Agent.Version == "v2" {
+						s.robots[i].Status.Phase = "Offline"
+					}
+				}
+			})
 			s.passTime(11 * time.Minute)
 			s.phase(v1alpha1.RolloutAborted)
 			return s

@@ -37,6 +37,8 @@ type Controller struct {
 	Recorder events.EventRecorder
 	// Tick is the least time between two status writes that only show counts. 0 means DefaultTick.
 	Tick time.Duration
+	// Heartbeats has the HeartbeatSlices of the robots. If nil, there are none.
+	Heartbeats *kit.Heartbeats
 	// Concurrency is the number of Rollouts that are reconciled at the same time.
 	Concurrency int
 
@@ -63,7 +65,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	c.memory = kit.NewObjectMemory(func() memory { return memory{sightings: newSightings(c.Now())} })
 	c.robots = kit.NewRobotChanges()
-	if err := addIndexes(mgr.GetFieldIndexer()); err != nil {
+	if err := errors.Join(addIndexes(mgr.GetFieldIndexer()), c.Heartbeats.Watch(mgr)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).

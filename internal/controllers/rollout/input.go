@@ -53,6 +53,12 @@ type Unit struct {
 	InContact bool
 	// ContactSince is when contact was seen to begin. Zero if it has lasted since the first observation.
 	ContactSince time.Time
+	// Heartbeat is when the server last received a message of the unit's robot, by its clock. Zero if that was not
+	// read, or if there is none.
+	Heartbeat time.Time
+	// LastContact is Heartbeat, but not later than when the manager first read it: the clocks of both may differ.
+	// Zero if none was read.
+	LastContact time.Time
 	// QuickLosses is how often in a row contact was lost after less than steadyContact.
 	QuickLosses int
 	// ChangingSince is when the unit was seen to become StateUpdating. Zero if it was that from the start, or

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +34,7 @@ func (c *Controller) observeAgents(ctx context.Context, w *Input) error {
 	if w.Calendar, err = c.windows.Read(ctx, c); err != nil {
 		return err
 	}
-	w.Units = newAgentUnits(r, robots.Items)
+	w.Units = newAgentUnits(r, robots.Items, c.Heartbeats.LastHeartbeat)
 	now := c.Now()
 	c.memory.Update(k, r.UID, func(m *memory) {
 		m.sightings.observeContact(now, w.Units)
@@ -61,14 +62,17 @@ func (c *Controller) findNewerOfAgents(ctx context.Context, r *v1alpha1.Rollout)
 }
 
 // newAgentUnits returns the robots that a Rollout selects, by name, without what was seen of them.
-func newAgentUnits(r *v1alpha1.Rollout, robots []v1alpha1.Robot) []Unit {
+func newAgentUnits(r *v1alpha1.Rollout, robots []v1alpha1.Robot, lastHeartbeat func(*v1alpha1.Robot) time.Time) []Unit {
 	var out []Unit
 	for i := range robots {
 		robot := &robots[i]
 		if !rollout.SelectsRobot(r, robot) {
 			continue
 		}
-		u := Unit{Agent: newAgent(r, robot), InContact: lifecycle.ParseRobotPhase(robot.Status.Phase) == lifecycle.RobotOnline}
+		u := Unit{
+			Agent: newAgent(r, robot), Heartbeat: lastHeartbeat(robot),
+			InContact: lifecycle.ParseRobotPhase(robot.Status.Phase) == lifecycle.RobotOnline,
+		}
 		u.Name, u.Labels = robot.Name, robotattr.TaskVisibleLabels(robot)
 		out = append(out, u)
 	}

@@ -56,17 +56,49 @@ func (c *Controller) observeUnits(ctx context.Context, w *Input, templates []v1a
 		return err
 	}
 	u := newUnits(w.Job, fleet)
-	now := c.Now()
-	c.memory.Update(client.ObjectKeyFromObject(w.Rollout), w.Rollout.UID, func(m *memory) {
+	now, k := c.Now(), client.ObjectKeyFromObject(w.Rollout)
+	var unproven []*Unit
+	c.memory.Update(k, w.Rollout.UID, func(m *memory) {
 		m.sightings.begin()
 		for i := range tasks {
 			seen := m.sightings.observeTask(now, tasks[i].object, tasks[i].group, w.Target)
 			u.addTask(tasks[i].object, seen)
 		}
 		w.Units = u.list()
+		for i := range w.Units {
+			if m.sightings.needsHeartbeat(&w.Units[i]) {
+				unproven = append(unproven, &w.Units[i])
+			}
+		}
+	})
+	if err := c.readHeartbeats(ctx, unproven, fleet); err != nil {
+		return err
+	}
+	c.memory.Update(k, w.Rollout.UID, func(m *memory) {
 		m.sightings.observeContact(now, w.Units)
 		m.sightings.finish()
 	})
+	return nil
+}
+
+// readHeartbeats sets when the server last received messages of the robots of units. The fleet does not have it: it
+// is kept while only heartbeats change.
+func (c *Controller) readHeartbeats(ctx context.Context, units []*Unit, fleet map[string]fleetRobot) error {
+	for _, u := range units {
+		limits := fleet[u.Robot].limits
+		if limits == nil {
+			continue // a robot that was deleted, or does not serve the namespace any more
+		}
+		var r v1alpha1.Robot
+		err := c.Get(ctx, types.NamespacedName{Namespace: limits.Namespace, Name: u.Robot}, &r, client.UnsafeDisableDeepCopy)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("get robot %s: %w", u.Robot, err)
+		default:
+			u.Heartbeat = c.Heartbeats.LastHeartbeat(&r)
+		}
+	}
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (p *plan) findAgentState(u *Unit, wave int) State {
 	case report == nil && rollout.Decide(p.r, u.Unit) != rollout.Target, isWaiting(report):
 		return StateWaiting
 	case u.InContact && !a.HealthySince.IsZero():
-		return StateUpdating // it has settled, and the wave's healthyFor passes
+		return StateUpdating // it has settled, and healthyFor passes or a heartbeat is missing
 	case p.hasExceededDeadline(u, wave):
 		p.addFailure(wave, u.describeAgentDeadline(rollout.Deadline(p.r), report))
 		return StateFailed
@@ -144,19 +144,22 @@ func (p *plan) isUnable(u *Unit, wave int) bool {
 	return u.Agent != nil && u.InContact && u.Agent.Obstacle.Reason != "" && u.Agent.findReport(p.r, p.s.Waves[wave].Retries) == nil
 }
 
-// isAgentHealthy reports whether an agent has the version and has been healthy with it for long enough. What
-// it was before contact was lost still counts. One that had the version before the Rollout is healthy at once.
+// isAgentHealthy reports whether an agent has the version, has been healthy with it for long enough, and was in
+// contact after that. What it was before contact was lost still counts. One that had the version before the Rollout is healthy at once.
 func (p *plan) isAgentHealthy(u *Unit, wave int) bool {
 	a := u.Agent
 	if a.hasRevertFailed() || a.HealthySince.IsZero() {
 		return false
 	}
 	needs := max(rollout.MinHealthyTime, p.r.Spec.Waves[wave].HealthyFor.Value())
-	if a.HadVersion || a.SeenHealthy.Sub(a.HealthySince) >= needs {
+	at := a.HealthySince.Add(needs)
+	switch {
+	case a.HadVersion || !a.SeenHealthy.Before(at) && !u.LastContact.Before(at):
 		return true
-	}
-	if u.InContact {
-		p.requeueAt(a.HealthySince.Add(needs))
+	case u.InContact && p.now.Before(at):
+		p.requeueAt(at)
+	case u.InContact:
+		p.requeueAt(p.now.Add(contactTick))
 	}
 	return false
 }

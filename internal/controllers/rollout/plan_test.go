@@ -167,7 +167,7 @@ func planUnit(t *testing.T, change func(*story, *Unit)) (State, Actions) {
 	s.settle()
 	s.now = noon.Add(time.Hour)
 	u := s.unit("r00")
-	u.HasLast = false
+	u.HasLast, u.LastContact = false, s.now
 	change(s, u)
 	actions := Plan(s.now, tick, s.w)
 	return actions.States[0], actions
@@ -216,6 +216,26 @@ func TestPlan_UnitStates(t *testing.T) {
 		}, StateFailed},
 		{"its robot lost contact when it was given the new revision", func(s *story, u *Unit) {
 			u.InContact, u.Tasks[0].State, u.Tasks[0].RunsSince = false, lifecycle.TaskDispatching, time.Time{}
+		}, StateFailed},
+		{"its robot was not in contact after it should be healthy", func(s *story, u *Unit) {
+			u.LastContact = u.Tasks[0].RunsSince.Add(9 * time.Second)
+		}, StateUpdating},
+		{"its robot was in contact when it became healthy", func(s *story, u *Unit) {
+			u.LastContact = u.Tasks[0].RunsSince.Add(10 * time.Second)
+		}, StateUpdated},
+		{"its robot was never in contact, and a report is enough", func(s *story, u *Unit) {
+			s.w.Job.Spec.TaskGroups[0].Update = &v1alpha1.Update{MinHealthyTime: v1alpha1.NewDuration(0)}
+			u.LastContact = time.Time{}
+		}, StateUpdated},
+		{"its robot is cordoned, was not in contact after it should be healthy, and the deadline has passed", func(s *story, u *Unit) {
+			u.LastContact, u.InContact = u.Tasks[0].RunsSince, false
+		}, StateFailed},
+		{"its robot is out of contact, and was not after it should be healthy", func(s *story, u *Unit) {
+			u.InContact, u.Tasks[0].State, u.Tasks[0].SeenRunning = false, lifecycle.TaskUnknown, u.Tasks[0].RunsSince.Add(time.Minute)
+			u.LastContact, u.Tasks[0].RevisedAt = u.Tasks[0].RunsSince, ago(s, time.Minute)
+		}, StateUpdating},
+		{"its robot was not in contact, and a task is missing after the deadline", func(s *story, u *Unit) {
+			s.w.Target["g"]["b"], u.LastContact = "new", u.Tasks[0].RunsSince
 		}, StateFailed},
 		{"a task that ends itself runs", func(s *story, u *Unit) { u.Tasks[0].EndsItself, u.Tasks[0].RevisedAt = true, ago(s, time.Minute) }, StateUpdating},
 		{"a task that ends itself has completed", func(s *story, u *Unit) { u.Tasks[0].EndsItself, u.Tasks[0].State = true, lifecycle.TaskCompleted }, StateUpdated},

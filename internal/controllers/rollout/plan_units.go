@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -133,7 +134,7 @@ func (p *plan) findState(u *Unit, wave int) State {
 		p.addFailure(wave, v1alpha1.RolloutFailure{Unit: u.Name, Task: t.Name, Reason: t.Reason, Message: t.Message})
 		return StateFailed
 	}
-	unfinished := p.findUnfinished(u, wave)
+	unfinished, isUnproven := p.findUnfinished(u, wave)
 	switch {
 	case unfinished == "":
 		return StateUpdated
@@ -146,6 +147,8 @@ func (p *plan) findState(u *Unit, wave int) State {
 	switch {
 	case !u.isChanging(p.Target):
 		return StateWaiting
+	case isUnproven && u.InContact:
+		return StateUpdating // the next heartbeat proves it, also after the deadline
 	case p.hasExceededDeadline(u, wave):
 		p.addFailure(wave, u.describeDeadline(rollout.Deadline(p.r), unfinished))
 		return StateFailed
@@ -191,30 +194,36 @@ func (p *plan) retriedAt(wave int) time.Time {
 }
 
 // findUnfinished returns why a unit is not updated yet. It returns "" if all of its Tasks have the new
-// revision and are healthy.
-func (p *plan) findUnfinished(u *Unit, wave int) string {
-	healthy, why := 0, ""
+// revision and are healthy. isUnproven reports whether only contact with its robot is missing.
+func (p *plan) findUnfinished(u *Unit, wave int) (why string, isUnproven bool) {
+	exist, wanted := 0, 0 // exist: healthy or unproven
 	for i := range u.Tasks {
 		t := &u.Tasks[i]
-		switch {
-		case !p.Target.has(t):
-			why = fmt.Sprintf("task %s has another revision", t.Name)
-		case !p.isHealthy(t, p.healthyTime(t.Group, wave)):
+		switch p.checkHealth(u, t, p.healthyTime(t.Group, wave)) {
+		case taskHealthy:
+			exist++
+		case taskUnproven:
+			exist++
+			isUnproven = true
+			why = cmp.Or(why, fmt.Sprintf("task %s is Running, but its robot was not in contact after it has run long enough", t.Name))
+		case taskUnhealthy:
 			if why == "" || t.Message != "" {
 				why = describeTask(t)
 			}
-		default:
-			healthy++
+		case taskOutdated:
+			why = fmt.Sprintf("task %s has another revision", t.Name)
 		}
 	}
-	wanted := 0
+	if exist < len(u.Tasks) {
+		return why, false
+	}
 	for _, group := range u.Groups {
 		wanted += len(p.Target[group])
 	}
-	if why == "" && (healthy < wanted || wanted == 0) {
-		return fmt.Sprintf("%d of %d tasks exist", healthy, wanted)
+	if exist < wanted || wanted == 0 {
+		return fmt.Sprintf("%d of %d tasks exist", exist, wanted), false
 	}
-	return why
+	return why, isUnproven
 }
 
 func describeTask(t *Task) string {
@@ -225,25 +234,51 @@ func describeTask(t *Task) string {
 	return text
 }
 
-// isHealthy reports whether a Task has completed, or its current run has lasted so long. A run that had,
-// before contact was lost, still counts.
-func (p *plan) isHealthy(t *Task, needs time.Duration) bool {
-	switch {
-	case t.State == lifecycle.TaskCompleted:
-		return true
-	case t.EndsItself || t.RunsSince.IsZero():
-		return false
-	case t.State == lifecycle.TaskUnknown:
-		return t.SeenRunning.Sub(t.RunsSince) >= needs
-	case t.State != lifecycle.TaskRunning:
-		return false
-	}
+// taskHealth is the health of a Task with the new revision.
+type taskHealth int
+
+const (
+	taskUnhealthy taskHealth = iota
+	// taskOutdated is that of a Task with another revision.
+	taskOutdated
+	// taskUnproven is that of a Task whose last reported run would be healthy by now, but its robot was not in
+	// contact since: the robot may have failed to report the end of the run.
+	taskUnproven
+	taskHealthy
+)
+
+// contactTick is how often a unit that waits for a heartbeat is checked. Heartbeats cause no plan of their own.
+const contactTick = 2 * time.Second
+
+// checkHealth returns whether a Task has completed, or its current run has lasted so long and its robot was in
+// contact after that. A run that had, before contact was lost, still counts.
+func (p *plan) checkHealth(u *Unit, t *Task, needs time.Duration) taskHealth {
 	at := t.RunsSince.Add(needs)
-	if p.now.Before(at) {
+	switch {
+	case !p.Target.has(t):
+		return taskOutdated
+	case t.State == lifecycle.TaskCompleted:
+		return taskHealthy
+	case t.EndsItself || t.RunsSince.IsZero():
+		return taskUnhealthy
+	case t.State == lifecycle.TaskUnknown && !t.SeenRunning.Before(at) && u.isProvenAt(at, t):
+		return taskHealthy
+	case t.State != lifecycle.TaskRunning:
+		return taskUnhealthy
+	case p.now.Before(at):
 		p.requeueAt(at)
-		return false
+		return taskUnhealthy
+	case !u.isProvenAt(at, t):
+		p.requeueAt(p.now.Add(contactTick))
+		return taskUnproven
 	}
-	return true
+	return taskHealthy
+}
+
+// isProvenAt reports whether the robot of a unit was in contact at this time or later. The report of a run is
+// contact, too.
+func (u *Unit) isProvenAt(at time.Time, t *Task) bool {
+	return !later(u.LastContact, t.RunsSince).Before(at)
 }
 
 // healthyTime returns how long the Tasks of a group must run until they are healthy.

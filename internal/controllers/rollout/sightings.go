@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +37,8 @@ type unitSighting struct {
 	state         State
 	hasState      bool
 	changingSince time.Time
+	// heartbeat and lastContact are Heartbeat and LastContact of Unit.
+	heartbeat, lastContact time.Time
 	// healthySince and healthySeen are those of Agent.
 	healthySince, healthySeen time.Time
 }
@@ -86,7 +89,7 @@ func (s *sightings) firstSeen(now time.Time, o *v1alpha1.Task, t *Task) time.Tim
 	return later(at, t.RevisedAt)
 }
 
-// observeContact sets since when the units are in contact, and changing.
+// observeContact sets since when the units are in contact, and changing, and when their robots were last in contact.
 func (s *sightings) observeContact(now time.Time, units []Unit) {
 	all := make(map[string]unitSighting, len(units))
 	for i := range units {
@@ -100,6 +103,8 @@ func (s *sightings) observeContact(now time.Time, units []Unit) {
 		case !u.InContact && known && was.isInContact:
 			is.countLoss(now)
 		}
+		is.observeHeartbeat(now, u.Heartbeat)
+		u.LastContact = is.lastContact
 		u.ContactSince, u.QuickLosses, u.ChangingSince = is.contactSince, is.quickLosses, is.changingSince
 		u.Last, u.HasLast = is.state, is.hasState
 		all[u.Name] = is
@@ -136,6 +141,28 @@ func (s *sightings) firstHealthy(now time.Time, a *Agent) time.Time {
 		return u.At.Time
 	}
 	return now
+}
+
+// observeHeartbeat records the last heartbeat of the unit's robot. One in the future counts from when it is first
+// seen: the clock of the server is ahead, and such a time would also count while no other heartbeat comes.
+func (u *unitSighting) observeHeartbeat(now, at time.Time) {
+	if at.IsZero() || at.Equal(u.heartbeat) {
+		return
+	}
+	u.heartbeat, u.lastContact = at, at
+	if at.After(now) {
+		u.lastContact = now
+	}
+}
+
+// needsHeartbeat reports whether the health of a unit may depend on its last heartbeat. If it was updated, it
+// remains so until its run changes, without another one.
+func (s *sightings) needsHeartbeat(u *Unit) bool {
+	was := s.units[u.Name]
+	if was.hasState && was.state == StateUpdated {
+		return false
+	}
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool { return !t.RunsSince.IsZero() })
 }
 
 // countLoss records that contact was lost. Losses long before are forgotten.

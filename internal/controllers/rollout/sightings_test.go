@@ -59,3 +59,50 @@ func TestSightings_Runs(t *testing.T) {
 		t.Error("runs of deleted tasks are kept")
 	}
 }
+
+func TestSightings_Heartbeats(t *testing.T) {
+	s := newSightings(noon)
+	for _, c := range []struct {
+		name                   string
+		at, heartbeat, contact time.Duration // heartbeat 0: not read
+	}{
+		{"the first one", time.Minute, time.Second, time.Second},
+		{"the same again", 2 * time.Minute, time.Second, time.Second},
+		{"not read", 3 * time.Minute, 0, time.Second},
+		{"the server's clock is ahead", 4 * time.Minute, time.Hour, 4 * time.Minute},
+		{"the same, later", 2 * time.Hour, time.Hour, 4 * time.Minute},
+		{"the server's clock was set back", 3 * time.Hour, time.Minute, time.Minute},
+	} {
+		u := []Unit{{}}
+		if c.heartbeat != 0 {
+			u[0].Heartbeat = noon.Add(c.heartbeat)
+		}
+		s.observeContact(noon.Add(c.at), u)
+		if !u[0].LastContact.Equal(noon.Add(c.contact)) {
+			t.Errorf("%s: last contact %s, want %s", c.name, u[0].LastContact, noon.Add(c.contact))
+		}
+	}
+}
+
+func TestSightings_NeedsHeartbeat(t *testing.T) {
+	runs := []Task{{}, {RunsSince: noon}}
+	for _, c := range []struct {
+		name  string
+		was   unitSighting
+		tasks []Task
+		want  bool
+	}{
+		{"the first observation", unitSighting{}, runs, true},
+		{"updating", unitSighting{hasState: true, state: StateUpdating}, runs, true},
+		{"updated", unitSighting{hasState: true, state: StateUpdated}, runs, false},
+		{"no run of the new revision", unitSighting{hasState: true, state: StateUpdating}, runs[:1], false},
+	} {
+		s := newSightings(noon)
+		s.units["r"] = c.was
+		u := Unit{Tasks: c.tasks}
+		u.Name = "r"
+		if got := s.needsHeartbeat(&u); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

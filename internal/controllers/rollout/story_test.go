@@ -28,6 +28,12 @@ type story struct {
 	w      Input
 	broken map[string]bool // robots on which the new revision fails
 	cutOff map[string]bool // robots that the new revision takes off the network
+	// silent robots send no heartbeats while they have the new revision.
+	silent map[string]bool
+	// isServerAway is true while no heartbeat is received.
+	isServerAway bool
+	// interval is the time between two heartbeats of a robot. If zero, each plan finds a new one.
+	interval time.Duration
 	// cannotChange is true if no unit follows its decision.
 	cannotChange bool
 	seen         sightings
@@ -45,7 +51,7 @@ func newStory(t *testing.T, robots int, waves ...v1alpha1.RolloutWave) *story {
 	j.Status.State, j.Status.CurrentRevision, j.Status.UpdateRevision = "running", 1, 2
 	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "uid", Generation: 1}}
 	r.Spec.Target.Name, r.Spec.Waves = "j", waves
-	s := &story{t: t, now: noon, broken: map[string]bool{}, cutOff: map[string]bool{}, seen: newSightings(noon), w: Input{
+	s := &story{t: t, now: noon, broken: map[string]bool{}, cutOff: map[string]bool{}, silent: map[string]bool{}, seen: newSightings(noon), w: Input{
 		Job: j, Rollout: r, Revisions: []int64{1, 2}, ObservedSince: noon.Add(-time.Hour),
 		Current: Hashes{"g": {"a": "old"}}, Target: Hashes{"g": {"a": "new"}},
 	}}
@@ -99,7 +105,18 @@ func (s *story) settle() {
 	s.t.Fatalf("it does not settle:\n%s", s.output.String())
 }
 
+// sendHeartbeats lets the robots in contact send heartbeats.
+func (s *story) sendHeartbeats() {
+	for i := range s.w.Units {
+		u := &s.w.Units[i]
+		if u.InContact && !s.isServerAway && !(s.silent[u.Name] && u.hasStarted(s.w.Target)) {
+			u.Heartbeat = s.now.Truncate(max(s.interval, 1))
+		}
+	}
+}
+
 func (s *story) plan() Actions {
+	s.sendHeartbeats()
 	s.seen.observeContact(s.now, s.w.Units)
 	s.seen.isFirst = false
 	actions := Plan(s.now, tick, s.w)
@@ -322,6 +339,54 @@ func TestPlan_Stories(t *testing.T) {
 				u := s.unit(s.w.Rollout.Status.FailedUnits[0].Unit)
 				u.InContact, u.Tasks[0].State = true, lifecycle.TaskRunning
 			})
+			return s
+		}},
+		{"server-away", func(t *testing.T) *story {
+			s := brokenStory(t)
+			bad := s.broken
+			s.broken = nil
+			s.settle()
+			s.change("the server is away, and the new revision fails", func() { s.isServerAway = true })
+			s.passTime(time.Minute)
+			s.phase(v1alpha1.RolloutProgressing)
+			s.change("the server is back, and receives the reports", func() {
+				s.isServerAway = false
+				for i := range s.w.Units {
+					if u := &s.w.Units[i]; bad[u.Name] && u.Tasks[0].Revision == "new" {
+						u.Tasks[0].State, u.Tasks[0].RunsSince, u.Tasks[0].Reason, u.Tasks[0].Message = lifecycle.TaskFailed, time.Time{}, "ExitCode", "exit code 1"
+					}
+				}
+			})
+			s.phase(v1alpha1.RolloutAborted)
+			return s
+		}},
+		{"network-cut", func(t *testing.T) *story {
+			s := brokenStory(t)
+			s.silent, s.broken = s.broken, nil
+			s.w.Rollout.Spec.Waves[0].HealthyFor = v1alpha1.NewDuration(10 * time.Second)
+			s.w.Rollout.Spec.Deadline = v1alpha1.NewDuration(2 * time.Minute)
+			s.settle()
+			s.passTime(90 * time.Second)
+			s.change("the manager finds that the robots are offline", func() {
+				for i := range s.w.Units {
+					if u := &s.w.Units[i]; u.Tasks[0].Revision == "new" {
+						u.InContact, u.Tasks[0].State, u.Tasks[0].SeenRunning = false, lifecycle.TaskUnknown, s.now
+					}
+				}
+			})
+			s.passTime(time.Minute)
+			s.phase(v1alpha1.RolloutAborted)
+			if n := s.revisions(); n["new"] != 2 {
+				t.Errorf("%d units have the bad revision, want those of the first wave", n["new"])
+			}
+			return s
+		}},
+		{"heartbeats-after-the-deadline", func(t *testing.T) *story {
+			s := newStory(t, 4, percent("half", 50), percent("all", 100))
+			s.w.Rollout.Spec.Deadline, s.interval = v1alpha1.NewDuration(15*time.Second), time.Minute
+			s.settle()
+			s.passTime(3 * time.Minute)
+			s.phase(v1alpha1.RolloutComplete)
 			return s
 		}},
 		{"superseded", func(t *testing.T) *story {
