@@ -223,7 +223,8 @@ type RolloutWave struct {
 	// +kubebuilder:validation:Enum=manual
 	Approval string `json:"approval,omitempty"`
 	// HealthyFor is how long a unit must run with the new revision until it counts as updated. If empty,
-	// update.minHealthyTime of its group, or for an agent 10s; if both are set, the longer.
+	// update.minHealthyTime of its group, or for an agent 10s; if both are set, the longer. The server must
+	// also have received a message of its robot after that.
 	// +optional
 	HealthyFor *Duration `json:"healthyFor,omitempty"`
 	// AbortAt is when the Rollout is aborted by the units of this wave. If empty, only that of the
