@@ -69,6 +69,10 @@ type finishedRollout struct {
 
 const rolloutJob = "fleet"
 
+// rolloutOfflineAfter is much longer than a fault, and short enough that the server writes heartbeats, for which each
+// wave waits, every 6 seconds.
+const rolloutOfflineAfter = time.Minute
+
 // versionOf returns the version of the Rollout with this number. Every second one is bad.
 func versionOf(n int) string {
 	if n%2 == 0 {
@@ -81,7 +85,7 @@ func isBad(version string) bool { return strings.HasPrefix(version, "bad-") }
 
 func startRolloutRun(t testing.TB, seed uint64, c rolloutFaults) *rolloutRun {
 	s := &rolloutRun{
-		system: startSystem(t, neverOffline, nil), trace: newVersionTrace(t), draw: rand.New(rand.NewPCG(seed, 0x9011)),
+		system: startSystem(t, rolloutOfflineAfter, nil), trace: newVersionTrace(t), draw: rand.New(rand.NewPCG(seed, 0x9011)),
 		step: make(chan string, 1), current: "good-0", steps: map[string]bool{},
 	}
 	for range c.robots {
@@ -131,8 +135,7 @@ func (s *rolloutRun) runRollout(n int) {
 	s.awaitVersion(s.current)
 }
 
-// The first wave takes longer than the server is usually away: meanwhile the API shows the last reports, such as that
-// a task runs which has failed.
+// The first wave needs contact after firstHealthyFor, so it takes longer than the server is usually away.
 const (
 	firstHealthyFor = 10 * time.Second
 	firstPause      = 5 * time.Second

@@ -291,7 +291,7 @@ func TestPlan_AgentStories(t *testing.T) {
 			s := newAgentStory(t, 6, percent("half", 50), percent("all", 100))
 			s.robot("r05").Status.Agent.Version = "v2" // it had it before, and keeps it
 			s.settle()
-			s.passTime(40 * time.Second)
+			s.passTime(time.Minute)
 			s.phase(v1alpha1.RolloutComplete)
 			s.robot("r00").Status.Phase = "Offline"
 			s.change("r00 is out of contact, and desiredState is reverted", func() { s.rollout.Spec.DesiredState = v1alpha1.RolloutDesiredReverted })

@@ -56,8 +56,8 @@ type Unit struct {
 	// Heartbeat is when the server last received a message of the unit's robot, by its clock. Zero if that was not
 	// read, or if there is none.
 	Heartbeat time.Time
-	// LastContact is Heartbeat, but not later than when the manager first read it: the clocks of both may differ.
-	// Zero if none was read.
+	// LastContact is the last Heartbeat that is contactSettles old, but not later than when the manager first read
+	// it: the clocks of both may differ. Zero if there is none.
 	LastContact time.Time
 	// QuickLosses is how often in a row contact was lost after less than steadyContact.
 	QuickLosses int

@@ -37,8 +37,9 @@ type unitSighting struct {
 	state         State
 	hasState      bool
 	changingSince time.Time
-	// heartbeat and lastContact are Heartbeat and LastContact of Unit.
-	heartbeat, lastContact time.Time
+	// heartbeat and lastContact are Heartbeat and LastContact of Unit. nextContact is a later one that has not
+	// settled. Zero if there is none.
+	heartbeat, lastContact, nextContact time.Time
 	// healthySince and healthySeen are those of Agent.
 	healthySince, healthySeen time.Time
 }
@@ -143,15 +144,25 @@ func (s *sightings) firstHealthy(now time.Time, a *Agent) time.Time {
 	return now
 }
 
+// contactSettles is how old a message must be until it counts as contact. When a connection or the server is back, a
+// heartbeat may arrive before the reports of the time before, such as that a run has ended.
+const contactSettles = 5 * time.Second
+
 // observeHeartbeat records the last heartbeat of the unit's robot. One in the future counts from when it is first
 // seen: the clock of the server is ahead, and such a time would also count while no other heartbeat comes.
 func (u *unitSighting) observeHeartbeat(now, at time.Time) {
-	if at.IsZero() || at.Equal(u.heartbeat) {
-		return
+	if !u.nextContact.IsZero() && !now.Before(u.nextContact.Add(contactSettles)) {
+		u.lastContact, u.nextContact = u.nextContact, time.Time{}
 	}
-	u.heartbeat, u.lastContact = at, at
-	if at.After(now) {
-		u.lastContact = now
+	if at.IsZero() || at.Equal(u.heartbeat) || !u.nextContact.IsZero() {
+		return // later ones wait, or none would settle if they come fast
+	}
+	u.heartbeat, u.nextContact = at, at
+	switch {
+	case at.After(now):
+		u.nextContact = now
+	case !now.Before(at.Add(contactSettles)):
+		u.lastContact, u.nextContact = at, time.Time{}
 	}
 }
 

@@ -64,13 +64,19 @@ func TestSightings_Heartbeats(t *testing.T) {
 	s := newSightings(noon)
 	for _, c := range []struct {
 		name                   string
-		at, heartbeat, contact time.Duration // heartbeat 0: not read
+		at, heartbeat, contact time.Duration // heartbeat 0: not read; contact 0: none
 	}{
-		{"the first one", time.Minute, time.Second, time.Second},
-		{"the same again", 2 * time.Minute, time.Second, time.Second},
-		{"not read", 3 * time.Minute, 0, time.Second},
-		{"the server's clock is ahead", 4 * time.Minute, time.Hour, 4 * time.Minute},
-		{"the same, later", 2 * time.Hour, time.Hour, 4 * time.Minute},
+		{"the first one has not settled", 3 * time.Second, time.Second, 0},
+		{"it has, and the next one not", 6 * time.Second, 5 * time.Second, time.Second},
+		{"another one waits", 9 * time.Second, 8 * time.Second, time.Second},
+		{"the next one has settled", 10 * time.Second, 9 * time.Second, 5 * time.Second},
+		{"the last one, too", time.Minute, 9 * time.Second, 9 * time.Second},
+		{"the same again", 2 * time.Minute, 9 * time.Second, 9 * time.Second},
+		{"an old one", 3 * time.Minute, 2 * time.Minute, 2 * time.Minute},
+		{"not read", 4 * time.Minute, 0, 2 * time.Minute},
+		{"the server's clock is ahead", 5 * time.Minute, time.Hour, 2 * time.Minute},
+		{"it has settled since it was seen", 5*time.Minute + contactSettles, time.Hour, 5 * time.Minute},
+		{"the same, later", 2 * time.Hour, time.Hour, 5 * time.Minute},
 		{"the server's clock was set back", 3 * time.Hour, time.Minute, time.Minute},
 	} {
 		u := []Unit{{}}
@@ -78,8 +84,12 @@ func TestSightings_Heartbeats(t *testing.T) {
 			u[0].Heartbeat = noon.Add(c.heartbeat)
 		}
 		s.observeContact(noon.Add(c.at), u)
-		if !u[0].LastContact.Equal(noon.Add(c.contact)) {
-			t.Errorf("%s: last contact %s, want %s", c.name, u[0].LastContact, noon.Add(c.contact))
+		want := noon.Add(c.contact)
+		if c.contact == 0 {
+			want = time.Time{}
+		}
+		if !u[0].LastContact.Equal(want) {
+			t.Errorf("%s: last contact %s, want %s", c.name, u[0].LastContact, want)
 		}
 	}
 }

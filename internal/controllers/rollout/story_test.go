@@ -262,7 +262,7 @@ func TestPlan_Stories(t *testing.T) {
 			s.passTime(time.Minute)
 			s.phase(v1alpha1.RolloutWaitingForApproval)
 			s.change("the wave is approved", func() { s.w.Rollout.Spec.ApprovedWaves = []string{"all"} })
-			s.passTime(15 * time.Second)
+			s.passTime(20 * time.Second)
 			s.phase(v1alpha1.RolloutComplete)
 			return s
 		}},
