@@ -249,20 +249,16 @@ func (d *unitDeriver) findUnfinished(u *observedUnit, wave int) (open *v1alpha1.
 	return open, open == nil && wanted > 0 && healthy >= wanted
 }
 
-// isHealthy reports whether a task has completed, or its run has lasted long enough. While its robot is out of contact,
-// the run counts until the last heartbeat.
+// isHealthy reports whether a task has completed, or its run has lasted long enough until the last contact with its
+// robot. A run that need not last, or of a robot that the caller may not list, counts until now.
 func (d *unitDeriver) isHealthy(u *observedUnit, t groupTask, wave int) bool {
-	until := d.now
-	switch stateOf(t) {
-	case lifecycle.TaskCompleted:
+	until, needs := u.lastContact, rollout.HealthyTime(d.job, t.group, &d.rollout.Spec.Waves[wave])
+	switch state := stateOf(t); {
+	case state == lifecycle.TaskCompleted:
 		return true
-	case lifecycle.TaskRunning:
-	case lifecycle.TaskUnknown:
-		if u.lastContact.IsZero() {
-			return false
-		}
-		until = u.lastContact
-	default:
+	case state == lifecycle.TaskRunning && (u.robot == nil || needs == 0):
+		until = d.now
+	case state != lifecycle.TaskRunning && state != lifecycle.TaskUnknown:
 		return false
 	}
 	if !v1alpha1.IsKeptRunning(t.Spec.Type) && !t.Spec.Daemon {
@@ -273,7 +269,7 @@ func (d *unitDeriver) isHealthy(u *observedUnit, t groupTask, wave int) bool {
 		return false
 	}
 	start := taskstate.LastRunStart(a)
-	return start != nil && until.Sub(start.Time) >= rollout.HealthyTime(d.job, t.group, &d.rollout.Spec.Waves[wave])
+	return start != nil && until.Sub(start.Time) >= needs
 }
 
 // isChanging reports whether a unit has a task of the new revision, or one that is being stopped.

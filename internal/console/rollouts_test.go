@@ -177,6 +177,35 @@ func TestListUnits_FollowsRetriesAndNewerRollouts(t *testing.T) {
 	}
 }
 
+// The last report that a task runs may be old: the server must have received a message of the robot since.
+func TestListUnits_UpdatedNeedsContact(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		contact int // minutes from noon
+		healthy string
+		want    string
+	}{
+		{"contact after it has run long enough", -1, "1m", "updated:a:canary"},
+		{"contact before", -1, "90s", "updating:a:canary"},
+		{"contact before the run", -5, "1m", "updating:a:canary"},
+		{"the report is enough", -5, "0s", "updated:a:canary"},
+	} {
+		objects := fleetOf(map[string]v1alpha1.Task{"a": ranFrom("running", -2)})
+		objects[0].(*v1alpha1.Job).Spec.TaskGroups[0].Update = &v1alpha1.Update{MinHealthyTime: new(v1alpha1.Duration(c.healthy))}
+		for _, o := range objects {
+			if r, ok := o.(*v1alpha1.Robot); ok {
+				r.Status.LastHeartbeatTime = minute(c.contact)
+			}
+		}
+		r := rolloutIn(v1alpha1.RolloutProgressing)
+		r.Spec.Waves[0].HealthyFor = nil
+		s, _ := newTestServer(&fakeGate{}, append(objects, r)...)
+		if got := formatUnits(getUnits(t, s, "").Items); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 func TestListUnits_Replicas(t *testing.T) {
 	objects := fleetOf(map[string]v1alpha1.Task{"robot": {}})
 	j := objects[0].(*v1alpha1.Job)
