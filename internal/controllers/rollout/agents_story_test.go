@@ -99,7 +99,7 @@ func (s *agentStory) settle() {
 func (s *agentStory) sendHeartbeats() {
 	for i := range s.robots {
 		r := &s.robots[i]
-		if r.Status.Phase == "Online" && !s.isServerAway && !(s.silent && r.Status.Agent.Version == "v2") {
+		if r.Status.Phase == "Online" && !s.isServerAway && (!s.silent || r.Status.Agent.Version != "v2") {
 			r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: s.now}
 		}
 	}

@@ -109,7 +109,7 @@ func (s *story) settle() {
 func (s *story) sendHeartbeats() {
 	for i := range s.w.Units {
 		u := &s.w.Units[i]
-		if u.InContact && !s.isServerAway && !(s.silent[u.Name] && u.hasStarted(s.w.Target)) {
+		if u.InContact && !s.isServerAway && (!s.silent[u.Name] || !u.hasStarted(s.w.Target)) {
 			u.Heartbeat = s.now.Truncate(max(s.interval, 1))
 		}
 	}
