@@ -24,7 +24,7 @@ type codec struct {
 
 // codecVersion is the first byte. It changes with Spec: the programs of k8s4r up and of its node's shims
 // are two files.
-const codecVersion = 4
+const codecVersion = 5
 
 var errOtherVersion = errors.New("the attempt was sent by another version of the program; install all programs in the same version")
 
