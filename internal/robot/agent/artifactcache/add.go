@@ -3,7 +3,6 @@ package artifactcache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -36,12 +35,15 @@ func parseKeptName(name string) (artifact.Content, bool) {
 	return artifact.Content{Kind: kind, Sum: sum}, ok && strings.HasPrefix(name, keptPrefix)
 }
 
+// errNotRegular refuses a source that a task has replaced.
+var errNotRegular = errors.New("it is not a regular file")
+
 // Collect adds a source to the cache, and deletes its file, later: Run does it. It does not block.
 func (c *Cache) Collect(content artifact.Content, path string) {
 	select {
 	case c.queue <- kept{content, path}:
 	default:
-		_ = os.RemoveAll(path)
+		_ = os.Remove(path) // a directory, which may be large, is deleted with the attempt
 	}
 }
 
@@ -78,23 +80,43 @@ func (c *Cache) addKept(ctx context.Context, k kept) {
 	}
 }
 
-// openRegular opens a file, and nothing whose opening blocks or has effects.
+// openRegular opens a file, and nothing whose opening blocks or has effects. It looks at the file again
+// once that is open: the path may have been replaced meanwhile.
 func openRegular(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, errNotRegular
 	}
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Add copies a source into the cache, if it has the content. It replaces a file that the cache has, which
-// may be damaged. After a crash at any moment the cache has the complete file, or none.
+// may be damaged. After a crash at any moment the cache has the complete file, or none. No other file makes
+// room for a source that does not have the content, so no task can empty the cache.
 func (c *Cache) Add(ctx context.Context, content artifact.Content, source *os.File) error {
 	info, err := source.Stat()
 	if err != nil {
+		return err
+	}
+	if info.Size() > c.config.Quota {
+		return ErrTooLarge
+	}
+	// The copy is verified too: the task may change the source at any time.
+	if err := content.Verify(contextReader{ctx, io.NewSectionReader(source, 0, info.Size())}); err != nil {
 		return err
 	}
 	if err := c.reserve(0, info.Size()); err != nil {

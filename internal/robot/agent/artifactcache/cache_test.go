@@ -159,6 +159,22 @@ func TestCache_RefusesWhatItMustNotKeep(t *testing.T) {
 	}
 }
 
+// A task that gives the cache junk does not make it delete what others need.
+func TestCache_KeepsOthersForWrongContent(t *testing.T) {
+	c := open(t, config(t.TempDir(), 30))
+	first, err := add(t, c, []byte("first-----"))
+	must(t, err)
+	second, err := add(t, c, []byte("second----"))
+	must(t, err)
+	junk, _ := source(t, bytes.Repeat([]byte("x"), 30))
+	if err := c.Add(t.Context(), contentOf([]byte("third")), junk); err == nil {
+		t.Error("a file with other content was added")
+	}
+	if !has(c, first) || !has(c, second) || c.reserved != 0 {
+		t.Errorf("has the first file: %t, the second: %t; %d bytes reserved", has(c, first), has(c, second), c.reserved)
+	}
+}
+
 // All files together never exceed the quota, and each has the content of its name.
 func TestCache_StaysWithinQuota(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -269,7 +285,13 @@ func TestCache_CollectsOnlyRegularFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, path := open(t, config(t.TempDir(), 100)), filepath.Join(t.TempDir(), KeptName(content))
 			must(t, replace(path))
-			c.addKept(t.Context(), kept{content, path})
+			done := make(chan struct{})
+			go func() { c.addKept(t.Context(), kept{content, path}); close(done) }()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				t.Fatal("the cache blocks")
+			}
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) || has(c, content) {
 				t.Errorf("it is still there (%v), in the cache %t", err, has(c, content))
 			}
