@@ -25,6 +25,7 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/certexpiry"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent"
+	"k8s4r.io/k8s4r/internal/robot/agent/artifactcache"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/scheduler"
 	"k8s4r.io/k8s4r/internal/server"
@@ -116,6 +117,7 @@ func readAgentMetrics() ([]metric, error) {
 	agent.WriteMetrics(&page, agent.Health{
 		Version: "v1", LastContact: &now, StartedAt: now, Errors: map[string]int{"dropped dispatch": 1},
 		Tasks: []runner.LiveTask{{State: runner.TaskRunning, Usage: &wire.ResourceUsage{}}},
+		Cache: &artifactcache.Usage{},
 	})
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(&page)
