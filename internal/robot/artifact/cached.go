@@ -92,26 +92,46 @@ func (p *plan) tidyStage(root *os.Root, keeps bool) {
 	}
 }
 
+// dirFlags open a directory of a task. Whatever the task has put in its place, the open neither blocks nor
+// leaves the task's directory.
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+
 // TakeKept moves the source that Fetch has kept in dir, the task's directory, to the path into, which must be
-// on the same mount. It returns false if there is none. What it moves has not been verified: the task may
-// have replaced it.
-func (r Request) TakeKept(dir, into string) (bool, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return false, err
-	}
-	defer root.Close()
-	stage, err := root.Open(stageOf(r))
-	if errors.Is(err, os.ErrNotExist) {
+// on the same mount. It returns false if there is no regular file. What it moves has not been verified: the
+// task may have replaced it, after the check even by something other than a file. It takes the same time for
+// anything that the task has put there: a hidden directory that is not empty remains.
+func (r Request) TakeKept(dir, into string) (taken bool, err error) {
+	taken, err = takeKept(dir, stageOf(r), into)
+	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
 	if err != nil {
+		return false, fmt.Errorf("take the source of artifacts[%d]: %w", r.Index, err)
+	}
+	return taken, nil
+}
+
+func takeKept(dir, stage, into string) (bool, error) {
+	root, err := unix.Open(dir, dirFlags, 0)
+	if err != nil {
 		return false, err
 	}
-	defer stage.Close()
-	err = unix.Renameat(int(stage.Fd()), keptFile, unix.AT_FDCWD, into)
-	if cleared := root.RemoveAll(stageOf(r)); err == nil || errors.Is(err, os.ErrNotExist) {
-		return err == nil, cleared
+	defer func() { _ = unix.Close(root) }()
+	from, err := unix.Openat(root, stage, dirFlags, 0)
+	if err != nil {
+		return false, err
 	}
-	return false, fmt.Errorf("take the source of artifacts[%d]: %w", r.Index, err)
+	defer func() { _ = unix.Close(from) }()
+	var info unix.Stat_t
+	if err := unix.Fstatat(from, keptFile, &info, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false, errors.New("the task has replaced it by something that is not a regular file")
+	}
+	if err := unix.Renameat(from, keptFile, unix.AT_FDCWD, into); err != nil {
+		return false, err
+	}
+	_ = unix.Unlinkat(root, stage, unix.AT_REMOVEDIR) // the task's directory is deleted with the attempt
+	return true, nil
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func sumOption(b []byte) map[string]string {
@@ -127,6 +129,67 @@ func TestFetch_KeepsDownloadedSource(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The agent takes the source in its only loop: whatever a task puts there must neither block it nor take
+// time to delete.
+func TestTakeKept_DoesNotBlock(t *testing.T) {
+	r := Request{Source: "https://files.example/model", Options: sumOption(nil)}
+	for name, test := range map[string]struct {
+		put    func(stage string) error
+		isLeft bool
+		fails  bool
+	}{
+		"nothing":                      {put: func(string) error { return nil }},
+		"a pipe in place of the stage": {put: func(stage string) error { return syscall.Mkfifo(stage, 0o600) }, isLeft: true, fails: true},
+		"a link in place of the stage": {put: func(stage string) error { return os.Symlink(t.TempDir(), stage) }, isLeft: true, fails: true},
+		"a file in place of the stage": {put: func(stage string) error { return os.WriteFile(stage, nil, 0o600) }, isLeft: true, fails: true},
+		"an empty stage":               {put: func(stage string) error { return os.Mkdir(stage, 0o700) }, isLeft: true},
+		"a pipe in place of the file":  {put: inStage(func(kept string) error { return syscall.Mkfifo(kept, 0o600) }), isLeft: true, fails: true},
+		"a link in place of the file":  {put: inStage(func(kept string) error { return os.Symlink("/etc/hostname", kept) }), isLeft: true, fails: true},
+		"a directory in place of it":   {put: inStage(func(kept string) error { return os.MkdirAll(filepath.Join(kept, "sub"), 0o700) }), isLeft: true, fails: true},
+		"other files and no kept one":  {put: inStage(func(kept string) error { return os.WriteFile(kept+"-not", nil, 0o600) }), isLeft: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, into, done := t.TempDir(), filepath.Join(t.TempDir(), "into"), make(chan struct{})
+			check(t, test.put(filepath.Join(dir, stageOf(r))))
+			var taken bool
+			var err error
+			go func() { defer close(done); taken, err = r.TakeKept(dir, into) }()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				t.Fatal("TakeKept blocks")
+			}
+			_, left := os.Lstat(filepath.Join(dir, stageOf(r)))
+			_, moved := os.Lstat(into)
+			if taken || (err != nil) != test.fails || (left == nil) != test.isLeft || moved == nil {
+				t.Errorf("taken %t, %v; the stage: %v, the target: %v", taken, err, left, moved)
+			}
+		})
+	}
+}
+
+// inStage returns a function that creates the stage, and calls put with the path of the kept file.
+func inStage(put func(kept string) error) func(stage string) error {
+	return func(stage string) error {
+		return errors.Join(os.Mkdir(stage, 0o700), put(filepath.Join(stage, keptFile)))
+	}
+}
+
+// Other files of a task in the stage do not delay the agent: they are deleted with the attempt.
+func TestTakeKept_LeavesOtherFiles(t *testing.T) {
+	r := Request{Source: "https://files.example/model", Options: sumOption(nil)}
+	dir, into := t.TempDir(), filepath.Join(t.TempDir(), "into")
+	other := filepath.Join(dir, stageOf(r), "other")
+	check(t, inStage(func(kept string) error {
+		return errors.Join(os.WriteFile(kept, []byte("weights"), 0o600), os.WriteFile(other, nil, 0o600))
+	})(filepath.Dir(other)))
+	taken, err := r.TakeKept(dir, into)
+	if b, _ := os.ReadFile(into); err != nil || !taken || string(b) != "weights" {
+		t.Errorf("taken %t, %v, %q", taken, err, b)
+	}
+	check(t, func() error { _, err := os.Lstat(other); return err }())
 }
 
 // Admit sees every byte once, also if the connection breaks, and its error ends the transfer.

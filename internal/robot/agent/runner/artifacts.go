@@ -24,9 +24,10 @@ func findCached(cache artifactCache, requests []artifact.Request) []string {
 }
 
 // collectArtifacts gives the sources that the set-up of the task has kept to the cache. It moves them out of
-// the task's directory first, where they would count against the disk quota of the replica.
+// the task's directory first, where they would count against the disk quota of the replica. An earlier agent
+// has done so before the journal had the start: what is there since is the task's own.
 func (r *Runner) collectArtifacts(attempt *attempt) {
-	if r.artifacts == nil || attempt.hasArtifacts() {
+	if r.artifacts == nil || attempt.isStartJournaled || attempt.hasArtifacts() {
 		return
 	}
 	uid := attempt.task.Metadata.UID

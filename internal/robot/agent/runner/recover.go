@@ -169,7 +169,7 @@ func (r *Runner) adoptedRecord(e journal.Entry) journal.Record {
 
 // newAdoptedAttempt returns the attempt that an earlier agent accepted.
 func (r *Runner) newAdoptedAttempt(e journal.Entry) *attempt {
-	attempt := &attempt{number: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent}
+	attempt := &attempt{number: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent, isStartJournaled: e.Process != nil}
 	if e.Task != nil {
 		attempt.task = *e.Task
 	} else {

@@ -236,7 +236,7 @@ func (r *Runner) planRun(p *plan, attempt *attempt) {
 	if x.recorded.attributes != attempt.attributes {
 		record.Attributes, x.recorded.attributes = attempt.attributes, attempt.attributes
 	}
-	attempt.startedAt = time.Time{}
+	attempt.startedAt, attempt.isStartJournaled = time.Time{}, false
 	p.records, p.starts = append(p.records, record), append(p.starts, attempt)
 }
 

@@ -113,7 +113,8 @@ type restartTest struct {
 	offline bool             // the next agent has no contact
 	// leftovers are those for which the last agent has looked.
 	leftovers    []supervisor.Leftover
-	goesOn       bool // DeadlinesGoOn of the next agent
+	goesOn       bool          // DeadlinesGoOn of the next agent
+	artifacts    artifactCache // of the next agent; nil: it has none
 	localChanges int
 }
 
@@ -133,7 +134,7 @@ func (x *restartTest) startAgent() {
 	local, err := localstate.Open(x.dir)
 	must(x.t, err)
 	x.Runner = New(Config{
-		Local: local, OnLocalChange: func() { x.localChanges++ },
+		Artifacts: x.artifacts, Local: local, OnLocalChange: func() { x.localChanges++ },
 		RobotID: robot, StateDir: StateDir(x.dir), Drivers: driver.Set{"raw_exec": driver.Exec{}}, Journal: j, Shims: x.shims, Logs: noLogs{}, Reports: x.reports,
 		LastSeen: x.contact, Now: func() time.Time { return x.wall }, SinceBoot: x.readSinceBoot, BootID: x.bootID, DeadlinesGoOn: x.goesOn, Sealed: sealed.Open(x.dir), Problems: noProblems{}, Log: slog.New(slog.DiscardHandler),
 		KillLeftovers: func(all []supervisor.Leftover, _ time.Duration) (int, error) {

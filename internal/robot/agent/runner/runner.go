@@ -223,6 +223,8 @@ type attempt struct {
 	// runs.
 	shim      *supervisor.Shim
 	startedAt time.Time // of the process; zero: not started yet
+	// isStartJournaled is set if the journal has the start of the run, from an earlier agent.
+	isStartJournaled bool
 	// mayLeaveContainer is set if a run may have been killed without its engine, which then keeps its container.
 	mayLeaveContainer bool
 	// stopReason is why no run must be started any more. If empty, it may.
