@@ -26,15 +26,20 @@ type PrefetchArtifact struct {
 	Checksum string `json:"checksum"`
 }
 
-// The bounds of a PrefetchOrder: its artifacts and images together, and its JSON in bytes.
+// The bounds of a PrefetchOrder: its artifacts and images together, its images, whose sizes are not known in
+// advance, and its JSON in bytes.
 const (
-	MaxPrefetchItems = 64
-	MaxPrefetchBytes = 16 << 10
+	MaxPrefetchItems  = 64
+	MaxPrefetchImages = 8
+	MaxPrefetchBytes  = 16 << 10
 )
 
 // IsWithinLimits reports whether a robot accepts the order.
 func (o *PrefetchOrder) IsWithinLimits() bool {
-	if o.ID == "" || len(o.ID) > maxUID || o.Attempt < 1 || o.BytesPerSecond < 0 || len(o.Artifacts)+len(o.Images) > MaxPrefetchItems {
+	if o.ID == "" || len(o.ID) > maxUID || o.Attempt < 1 || o.BytesPerSecond < 0 {
+		return false
+	}
+	if len(o.Images) > MaxPrefetchImages || len(o.Artifacts)+len(o.Images) > MaxPrefetchItems {
 		return false
 	}
 	text, err := json.Marshal(o)

@@ -10,9 +10,14 @@ func TestPrefetchOrder_IsWithinLimits(t *testing.T) {
 		change func(*PrefetchOrder)
 		want   bool
 	}{
-		"an order":             {func(*PrefetchOrder) {}, true},
-		"most items":           {func(o *PrefetchOrder) { o.Images = make([]string, MaxPrefetchItems) }, true},
-		"more items":           {func(o *PrefetchOrder) { o.Images = make([]string, MaxPrefetchItems+1) }, false},
+		"an order":       {func(*PrefetchOrder) {}, true},
+		"most artifacts": {func(o *PrefetchOrder) { o.Artifacts = make([]PrefetchArtifact, MaxPrefetchItems) }, true},
+		"more artifacts": {func(o *PrefetchOrder) { o.Artifacts = make([]PrefetchArtifact, MaxPrefetchItems+1) }, false},
+		"most images":    {func(o *PrefetchOrder) { o.Images = make([]string, MaxPrefetchImages) }, true},
+		"more images":    {func(o *PrefetchOrder) { o.Images = make([]string, MaxPrefetchImages+1) }, false},
+		"more items": {func(o *PrefetchOrder) {
+			o.Images, o.Artifacts = make([]string, 1), make([]PrefetchArtifact, MaxPrefetchItems)
+		}, false},
 		"a text that is large": {func(o *PrefetchOrder) { o.Images = []string{strings.Repeat("x", MaxPrefetchBytes)} }, false},
 		"no id":                {func(o *PrefetchOrder) { o.ID = "" }, false},
 		"a long id":            {func(o *PrefetchOrder) { o.ID = strings.Repeat("x", 65) }, false},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/robot/agent/prefetch"
 	"k8s4r.io/k8s4r/internal/robot/driver"
@@ -13,7 +15,7 @@ import (
 // newPrefetcher returns the part that fetches what the server orders in advance.
 func (a *Agent) newPrefetcher() *prefetch.Fetcher {
 	config := prefetch.Config{
-		PullImage: a.pullImage, Policy: a.policy.Read, IsBusy: func() bool { return a.runner.IsSettingUp() },
+		PullImage: a.pullImage, HasRoom: func() bool { return hasRoom(unix.Statfs, a.config.StateDir, 0) }, Policy: a.policy.Read, IsBusy: func() bool { return a.runner.IsSettingUp() },
 		OnChange: func() { a.connection.RegisterAgain() }, Now: time.Now, Log: a.log,
 	}
 	if a.cache != nil {

@@ -89,10 +89,12 @@ func TestNewPrefetchOrder_StaysWithinLimits(t *testing.T) {
 		d := &robotv1.DockerConfig{Image: strings.Repeat("i", 100+i)}
 		g.Tasks = append(g.Tasks, robotv1.TaskDefinition{Config: robotv1.TaskConfig{DockerConfig: d}})
 	}
+	last := robotv1.Artifact{GetterSource: "https://files.example/a", GetterOptions: map[string]string{"checksum": "sha256:aa"}}
+	g.Tasks = append(g.Tasks, robotv1.TaskDefinition{Artifacts: []robotv1.Artifact{last}})
 	content := &revision.JobContent{TaskGroups: []revision.GroupContent{g}}
 	o := newPrefetchOrder(&robotv1.RobotPrefetchOrder{ID: "x", Attempt: 1, Groups: []string{""}}, content)
-	if !o.IsWithinLimits() || len(o.Images) != wire.MaxPrefetchItems {
-		t.Errorf("%d images, within limits %t", len(o.Images), o.IsWithinLimits())
+	if !o.IsWithinLimits() || len(o.Images) != wire.MaxPrefetchImages || len(o.Artifacts) != 1 {
+		t.Errorf("%d images and %d artifacts, within limits %t", len(o.Images), len(o.Artifacts), o.IsWithinLimits())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // errNoContent refuses a source that the cache must not have.
 var errNoContent = errors.New("has no checksum, or credentials in its address")
 
-// fetchTimeout bounds a transfer, which may be slow on purpose.
+// fetchTimeout bounds a transfer, which may be slow on purpose. Its caller may end it earlier.
 const fetchTimeout = 24 * time.Hour
 
 // Fetch downloads a source into the cache, unless that has it, and returns the number of bytes that were

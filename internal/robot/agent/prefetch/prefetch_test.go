@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,12 +26,15 @@ type robot struct {
 	fail     error
 	changes  atomic.Int32
 	hasCache bool
+	isFull   bool
+	// hangs is the time that the pull of an image takes, unless its context ends before.
+	hangs time.Duration
 }
 
 func (r *robot) fetcher() *Fetcher {
 	c := Config{
-		PullImage: func(_ context.Context, image string) error { r.pulled = append(r.pulled, image); return nil },
-		Policy:    func() *policy.Policy { return r.policy }, IsBusy: r.busy.Load,
+		PullImage: r.pullImage, HasRoom: func() bool { return !r.isFull },
+		Policy: func() *policy.Policy { return r.policy }, IsBusy: r.busy.Load,
 		OnChange: func() { r.changes.Add(1) }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	if r.hasCache {
@@ -52,6 +56,16 @@ func (r *robot) fetchArtifact(ctx context.Context, a artifact.Request, wait func
 	return int64(r.size), nil
 }
 
+func (r *robot) pullImage(ctx context.Context, image string) error {
+	select {
+	case <-ctx.Done():
+		return errors.New("the engine has ended the pull") // as engines do, without the cause
+	case <-time.After(r.hangs):
+	}
+	r.pulled = append(r.pulled, image)
+	return nil
+}
+
 func orderOf(id string, attempt int32) wire.PrefetchOrder {
 	return wire.PrefetchOrder{
 		ID: id, Attempt: attempt, Namespace: "default", Images: []string{"registry.example/app:2"},
@@ -70,7 +84,7 @@ func execute(t *testing.T, r *robot, o wire.PrefetchOrder) (end wire.PrefetchRep
 			t.Fatal(err)
 		}
 		for f.Reports()[0].State == wire.PrefetchFetching {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond + time.Since(began)/1000)
 		}
 		end, took = f.Reports()[0], time.Since(began)
 		cancel()
@@ -90,6 +104,8 @@ func TestFetcher_ReportsTheEnd(t *testing.T) {
 	}{
 		"everything was fetched":                  {&robot{hasCache: true}, wire.PrefetchDone, "", 1, 1},
 		"an artifact fails":                       {&robot{hasCache: true, fail: errors.New("artifacts[0]: 404")}, wire.PrefetchFailed, "404", 0, 1},
+		"the disk is almost full":                 {&robot{hasCache: true, isFull: true}, wire.PrefetchFailed, "almost full", 1, 0},
+		"an image that takes long":                {&robot{hasCache: true, hangs: pullTimeout + time.Second}, wire.PrefetchFailed, "was not pulled within 30m0s", 1, 0},
 		"no cache":                                {&robot{}, wire.PrefetchFailed, "cacheQuota", 0, 1},
 		"an image that the policy does not allow": {&robot{hasCache: true, policy: images("other.example/*")}, wire.PrefetchFailed, "allow.images", 1, 0},
 		"a namespace that the policy does not allow": {
@@ -135,7 +151,7 @@ func TestFetcher_WaitsForTasks(t *testing.T) {
 		if err := f.Deliver(orderOf("x", 1)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(orderTimeout / 2)
 		if s := f.Reports()[0].State; s != wire.PrefetchFetching {
 			t.Errorf("state %s while a task is set up", s)
 		}
@@ -149,32 +165,94 @@ func TestFetcher_WaitsForTasks(t *testing.T) {
 	})
 }
 
-func TestFetcher_Deliver(t *testing.T) {
+// An order that is never complete does not keep others waiting.
+func TestFetcher_EndsAnOrderAtItsDeadline(t *testing.T) {
+	for name, change := range map[string]func(r *robot, o *wire.PrefetchOrder){
+		"a slow artifact":            func(r *robot, o *wire.PrefetchOrder) { r.size, o.BytesPerSecond = 1<<20, 10 },
+		"a task that is always busy": func(r *robot, _ *wire.PrefetchOrder) { r.size = 1 << 20; r.busy.Store(true) },
+		"many images": func(r *robot, o *wire.PrefetchOrder) {
+			r.hangs, o.Images = pullTimeout-time.Minute, []string{"a", "b", "c", "d"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, o := &robot{hasCache: true}, orderOf("x", 1)
+			change(r, &o)
+			end, took := execute(t, r, o)
+			if took < orderTimeout || took > orderTimeout+time.Minute {
+				t.Errorf("took %v, want %v", took, orderTimeout)
+			}
+			if end.State != wire.PrefetchFailed || !strings.Contains(end.Message, "within 1h0m0s") {
+				t.Errorf("report %+v", end)
+			}
+		})
+	}
+}
+
+// The server has one order at a time for a robot, so a newer one ends all before it.
+func TestFetcher_ReplacesOrders(t *testing.T) {
+	for name, test := range map[string]struct {
+		next []wire.PrefetchOrder
+		want []wire.PrefetchReport
+	}{
+		"the same again": {
+			[]wire.PrefetchOrder{orderOf("x", 2), orderOf("x", 1)},
+			[]wire.PrefetchReport{{ID: "x", Attempt: 2, State: wire.PrefetchDone}},
+		},
+		"another one": {[]wire.PrefetchOrder{orderOf("y", 1)}, []wire.PrefetchReport{
+			{ID: "x", Attempt: 2, State: wire.PrefetchFailed, Message: errReplaced.Error()}, {ID: "y", Attempt: 1, State: wire.PrefetchDone},
+		}},
+		"the next attempt": {[]wire.PrefetchOrder{orderOf("x", 3)}, []wire.PrefetchReport{{ID: "x", Attempt: 3, State: wire.PrefetchDone}}},
+		"two at once": {[]wire.PrefetchOrder{orderOf("y", 1), orderOf("z", 1)}, []wire.PrefetchReport{
+			{ID: "x", Attempt: 2, State: wire.PrefetchFailed, Message: errReplaced.Error()},
+			{ID: "y", Attempt: 1, State: wire.PrefetchFailed, Message: errReplaced.Error()},
+			{ID: "z", Attempt: 1, State: wire.PrefetchDone},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &robot{hasCache: true, hangs: time.Minute}
+				f := r.fetcher()
+				ctx, cancel := context.WithCancel(t.Context())
+				go f.Run(ctx)
+				deliver(t, f, orderOf("x", 2))
+				time.Sleep(time.Second)
+				for _, o := range test.next {
+					deliver(t, f, o)
+				}
+				time.Sleep(2 * time.Minute)
+				if got := f.Reports(); !slices.Equal(got, test.want) || len(r.pulled) != 1 {
+					t.Errorf("reports %+v, want %+v; pulled %v", got, test.want, r.pulled)
+				}
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func deliver(t *testing.T, f *Fetcher, o wire.PrefetchOrder) {
+	t.Helper()
+	if err := f.Deliver(o); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFetcher_DeliverKeepsLimits(t *testing.T) {
 	f := (&robot{}).fetcher()
-	deliver := func(o wire.PrefetchOrder) {
-		t.Helper()
-		if err := f.Deliver(o); err != nil {
-			t.Error(err)
+	for _, id := range strings.Split("abcdefghijklmnop", "") {
+		deliver(t, f, orderOf(id, 1))
+	}
+	reports := f.Reports()
+	if len(reports) != wire.MaxPrefetchReports || f.pending.ID != "p" {
+		t.Errorf("%d reports are kept, the next order is %+v", len(reports), f.pending)
+	}
+	for i, r := range reports {
+		if isLast := i == len(reports)-1; (r.State == wire.PrefetchFetching) != isLast {
+			t.Errorf("report %+v", r)
 		}
 	}
-	deliver(orderOf("x", 2))
-	deliver(orderOf("x", 2)) // repeated
-	deliver(orderOf("x", 1)) // late
-	if len(f.pending) != 1 {
-		t.Errorf("%d orders, want 1", len(f.pending))
-	}
-	deliver(orderOf("x", 3)) // the next attempt
-	if len(f.pending) != 2 || len(f.Reports()) != 1 || f.Reports()[0].Attempt != 3 {
-		t.Errorf("%d orders, reports %+v", len(f.pending), f.Reports())
-	}
-	for _, id := range strings.Split("abcdefghijklmnop", "") {
-		deliver(orderOf(id, 1))
-	}
-	if len(f.pending) > wire.MaxPrefetchReports || len(f.Reports()) > wire.MaxPrefetchReports {
-		t.Errorf("%d orders and %d reports are kept", len(f.pending), len(f.Reports()))
-	}
 	large := orderOf("large", 1)
-	large.Images = make([]string, wire.MaxPrefetchItems+1)
+	large.Images = make([]string, wire.MaxPrefetchImages+1)
 	if err := f.Deliver(large); err == nil {
 		t.Error("an order beyond the limits was accepted")
 	}
