@@ -2,9 +2,13 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
@@ -42,7 +46,18 @@ func (u *observedUnit) isInContact(j *v1alpha1.Job) bool {
 	return as.Phase == lifecycle.RobotOnline && (takesTasks || !v1alpha1.RunsOnEveryRobot(j.Spec.Type))
 }
 
-// observeUnits returns the units of a job by name. Robots without tasks are left out if the caller may not list them.
+// checkReplicas returns an error if a job has more replicas than a Rollout can change, and the console can hold.
+func checkReplicas(j *v1alpha1.Job) error {
+	n := rollout.CountReplicas(j)
+	if n <= rollout.MaxReplicas {
+		return nil
+	}
+	why := fmt.Sprintf("a Rollout changes at most %d replicas of all groups; reduce the counts", rollout.MaxReplicas)
+	all := field.ErrorList{field.Invalid(field.NewPath("spec", "taskGroups[]", "count"), n, why)}
+	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Job").GroupKind(), j.Name, all)
+}
+
+// observeUnits returns the units of a job by name. Its replicas must have been checked. Robots without tasks are left out if the caller may not list them.
 func (s *Server) observeUnits(j *v1alpha1.Job, sees scope) map[string]*observedUnit {
 	robots := map[string]*v1alpha1.Robot{}
 	for _, r := range findObjects(s, row.Robots, "", func(r *v1alpha1.Robot) bool { return sees.includes(r.Namespace) && r.ServesNamespace(j.Namespace) }) {
@@ -85,11 +100,7 @@ func (u *unitCollector) addWanted() {
 			u.addMatching(g)
 			continue
 		}
-		count := 1
-		if g.Count != nil {
-			count = int(*g.Count)
-		}
-		for n := range count {
+		for n := range rollout.GroupSize(g) {
 			name := rollout.ReplicaUnit(g.Name, n)
 			u.units[name] = &observedUnit{Unit: rollout.Unit{Name: name}, groups: []string{g.Name}}
 		}

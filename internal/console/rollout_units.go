@@ -131,6 +131,9 @@ func (s *Server) newUnitDeriver(ctx context.Context, r *v1alpha1.Rollout) (*unit
 	if ok, err := s.isAllowed(ctx, "list", row.Tasks, r.Namespace, ""); err != nil || !ok {
 		return nil, err
 	}
+	if err := checkReplicas(j); err != nil {
+		return nil, err
+	}
 	sees, err := s.findScope(ctx, row.Robots, "")
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -220,6 +221,23 @@ func TestListUnits_Replicas(t *testing.T) {
 	got := getUnits(t, s, "")
 	if text := formatUnits(got.Items); text != "waiting:g/1:canary updated:g/0:canary" || got.Items[1].Robot != "robot" {
 		t.Errorf("%s, %+v", text, got.Items)
+	}
+}
+
+func TestListUnits_RefusesTooManyReplicas(t *testing.T) {
+	for count, want := range map[int32]int{rollout.MaxReplicas / 2: http.StatusOK, 1_000_000: http.StatusUnprocessableEntity} {
+		objects := fleetOf(nil)
+		j := objects[0].(*v1alpha1.Job)
+		j.Spec.Type, j.Spec.TaskGroups[0].Count = v1alpha1.JobTypeService, &count
+		second := j.Spec.TaskGroups[0]
+		second.Name = "h"
+		j.Spec.TaskGroups = append(j.Spec.TaskGroups, second)
+		s, _ := newTestServer(&fakeGate{}, append(objects, rolloutIn(v1alpha1.RolloutProgressing))...)
+		var out metav1.Status
+		code := serve(t, s, http.MethodGet, "/api/v1/objects/rollouts/n/r/units?limit=1", "", &out)
+		if code != want || code != http.StatusOK && !strings.Contains(out.Message, "spec.taskGroups[].count: Invalid value: 2000000: a Rollout changes at most 100000 replicas") {
+			t.Errorf("%d replicas in each group: %d %s", count, code, out.Message)
+		}
 	}
 }
 

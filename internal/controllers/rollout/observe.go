@@ -63,8 +63,11 @@ func (w *Input) needsRevisions() bool {
 	if w.Job == nil || w.Newer != "" || isSuperseded(r) || r.Status.Phase == v1alpha1.RolloutReverted {
 		return false
 	}
-	return revision.KeepsRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job)
+	return revision.KeepsRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job) && !w.hasTooManyUnits()
 }
+
+// hasTooManyUnits reports whether the Job has so many replicas that they are not counted.
+func (w *Input) hasTooManyUnits() bool { return rollout.CountReplicas(w.Job) > rollout.MaxReplicas }
 
 // dropObserved drops what only a Rollout needs that still counts units.
 func (m *memory) dropObserved(now time.Time) {

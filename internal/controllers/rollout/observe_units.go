@@ -219,7 +219,7 @@ type units struct {
 	sizes  map[string]int    // of groups of a service
 }
 
-// newUnits returns the units that a Job should have: replicas, or robots that match.
+// newUnits returns the units that a Job should have: replicas, at most rollout.MaxReplicas, or robots that match.
 func newUnits(j *v1alpha1.Job, fleet map[string]fleetRobot) *units {
 	u := &units{job: j, fleet: fleet, byName: map[string]*Unit{}, robots: map[string]string{}, sizes: map[string]int{}}
 	if v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
@@ -232,10 +232,7 @@ func newUnits(j *v1alpha1.Job, fleet map[string]fleetRobot) *units {
 	}
 	for i := range j.Spec.TaskGroups {
 		g := &j.Spec.TaskGroups[i]
-		u.sizes[g.Name] = 1
-		if g.Count != nil {
-			u.sizes[g.Name] = int(*g.Count)
-		}
+		u.sizes[g.Name] = rollout.GroupSize(g)
 		for n := range u.sizes[g.Name] {
 			u.addUnit(rollout.ReplicaUnit(g.Name, n), g.Name)
 		}

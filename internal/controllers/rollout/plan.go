@@ -95,6 +95,8 @@ func (p *plan) decide() {
 	case !rollout.IsUsedBy(p.Job):
 		p.supersede(fmt.Sprintf("Job %s changes its tasks by itself: its spec.update.strategy is not Rollout", p.Job.Name))
 	case p.s.Phase == v1alpha1.RolloutReverted: // its message says how it has ended
+	case p.hasTooManyUnits():
+		p.stopCounting()
 	case p.Target == nil || p.Current == nil:
 		p.s.Message = p.describeMissingRevision()
 	default:
@@ -102,6 +104,16 @@ func (p *plan) decide() {
 		p.followPhase()
 		p.writeCounts()
 	}
+}
+
+// stopCounting keeps the phase of a Rollout whose Job has grown too large since the start: no unit is added to a wave
+// until it is smaller. An abort needs no counts.
+func (p *plan) stopCounting() {
+	if isLive(p.s.Phase) && p.s.Phase != v1alpha1.RolloutReverting && p.r.Spec.DesiredState == v1alpha1.RolloutDesiredAborted {
+		p.abort(ReasonAbortRequested, "desiredState is aborted")
+		return
+	}
+	p.s.Message = p.describeEnd(p.describeTooManyUnits())
 }
 
 // supersede ends a Rollout for good, also one that has ended before: it decides no more, even if what has

@@ -94,6 +94,8 @@ func (p *plan) obstacle() string {
 		return fmt.Sprintf("Job %s changes its tasks by itself; set its spec.update.strategy to Rollout", name)
 	case !v1alpha1.RunsOnEveryRobot(p.Job.Spec.Type) && p.selectsRobots():
 		return fmt.Sprintf("Job %s is of type service, whose waves are of replicas; create a Rollout whose waves have percent or count instead of robotSelector", name)
+	case p.hasTooManyUnits():
+		return p.describeTooManyUnits()
 	case p.Job.Status.CurrentRevision == 0 || wantedRevision(p.r, p.Job) == 0:
 		return fmt.Sprintf("Job %s has no revisions yet; wait for the manager to write them", name)
 	case !mayChangeTo(p.r, p.Job):
@@ -104,6 +106,11 @@ func (p *plan) obstacle() string {
 		return p.describeMissingRevision()
 	}
 	return p.describeOtherGroups()
+}
+
+func (p *plan) describeTooManyUnits() string {
+	return fmt.Sprintf("spec.taskGroups[].count of Job %s: %d replicas in all groups, and a Rollout counts at most %d; reduce the counts",
+		p.Job.Name, rollout.CountReplicas(p.Job), rollout.MaxReplicas)
 }
 
 func (p *plan) selectsRobots() bool {

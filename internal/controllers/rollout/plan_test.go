@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func TestPlan_PendingNamesReasonAndWayOut(t *testing.T) {
 		{"robots of a service", func(w *Input) {
 			w.Job.Spec.Type, w.Rollout.Spec.Waves[0].RobotSelector = v1alpha1.JobTypeService, map[string]string{"a": "b"}
 		}, "is of type service, whose waves are of replicas"},
+		{"too many replicas", setReplicas(60_000, 40_001), "spec.taskGroups[].count of Job j: 100001 replicas in all groups, and a Rollout counts at most 100000; reduce"},
 		{"a job that is being deleted", func(w *Input) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }, "is being deleted"},
 	} {
 		s := newStory(t, 1, percent("all", 100))
@@ -39,6 +41,40 @@ func TestPlan_PendingNamesReasonAndWayOut(t *testing.T) {
 		is := Plan(noon, tick, s.w).Status
 		if is == nil || is.Phase != v1alpha1.RolloutPending || is.Revision != 0 || !strings.Contains(is.Message, c.want) {
 			t.Errorf("%s: %+v, want %q", c.name, is, c.want)
+		}
+	}
+}
+
+// setReplicas returns a change to a service with groups of these sizes.
+func setReplicas(sizes ...int32) func(*Input) {
+	return func(w *Input) {
+		w.Job.Spec.Type, w.Job.Spec.TaskGroups = v1alpha1.JobTypeService, nil
+		for i := range sizes {
+			g := v1alpha1.TaskGroupDefinition{Name: "g" + string(rune('0'+i))}
+			g.Count = &sizes[i]
+			w.Job.Spec.TaskGroups = append(w.Job.Spec.TaskGroups, g)
+		}
+	}
+}
+
+func TestPlan_JobThatGrowsTooLargeIsNotCounted(t *testing.T) {
+	const running, aborted = v1alpha1.RolloutDesiredRunning, v1alpha1.RolloutDesiredAborted
+	for _, c := range []struct{ phase, desired, want, message string }{
+		{v1alpha1.RolloutProgressing, running, v1alpha1.RolloutProgressing, "64000000 replicas in all groups"},
+		{v1alpha1.RolloutProgressing, aborted, v1alpha1.RolloutAborted, "all units stay as they are"},
+		{v1alpha1.RolloutReverting, aborted, v1alpha1.RolloutReverting, "64000000 replicas in all groups"},
+		{v1alpha1.RolloutComplete, running, v1alpha1.RolloutComplete, "64000000 replicas in all groups"},
+	} {
+		s := ended(t, c.phase)
+		setReplicas(slices.Repeat([]int32{1_000_000}, 64)...)(&s.w)
+		s.w.Rollout.Spec.DesiredState, s.w.Units, s.w.Target, s.w.Current = c.desired, nil, nil, nil
+		s.w.Rollout.Generation++
+		if s.w.needsRevisions() {
+			t.Errorf("%s: the units are observed", c.phase)
+		}
+		is := Plan(s.now, tick, s.w).Status
+		if is == nil || is.Phase != c.want || !strings.Contains(is.Message, c.message) {
+			t.Errorf("%s, %s: %+v", c.phase, c.desired, is)
 		}
 	}
 }

@@ -38,6 +38,30 @@ type Unit struct {
 // ReplicaUnit returns the name of the unit of a replica.
 func ReplicaUnit(group string, index int) string { return group + "/" + strconv.Itoa(index) }
 
+// MaxReplicas is how many replicas a Job may have in all its groups to be changed by a Rollout: the manager and
+// the console hold a unit of each. Units that are robots need no bound, because each of them is an object.
+const MaxReplicas = 100_000
+
+// CountReplicas returns how many units of a Job are replicas. It returns 0 for Jobs whose units are robots.
+func CountReplicas(j *v1alpha1.Job) int64 {
+	if v1alpha1.RunsOnEveryRobot(j.Spec.Type) {
+		return 0
+	}
+	var n int64
+	for i := range j.Spec.TaskGroups {
+		n += int64(GroupSize(&j.Spec.TaskGroups[i]))
+	}
+	return n
+}
+
+// GroupSize returns the number of replicas of a group, which is 1 if its count is not set.
+func GroupSize(g *v1alpha1.TaskGroupDefinition) int {
+	if g.Count == nil {
+		return 1
+	}
+	return int(*g.Count)
+}
+
 // EndPosition is the end of all positions.
 const EndPosition = 1 << 32
 
