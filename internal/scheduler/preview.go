@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -24,17 +25,20 @@ type Preview struct {
 	Robots map[string]string
 	// Rejected are the diagnoses of all others, by the demand's name.
 	Rejected map[string]*placement.Diagnosis
+	// IsPartial reports whether the time ran out: demands may be in neither Robots nor Rejected.
+	IsPartial bool
 	// Preempted are the names of the tasks that would be evicted to make room, by the demand's name.
 	Preempted map[string][]string
 }
 
 // PreviewPlacement returns what a cycle would decide now about the groups of a Job, if all other waiting
 // tasks of its namespace were placed in the same cycle. A Job without a creation time counts as created
-// at now. The groups' names must be those of the Job's TaskGroup objects.
-func (s *Scheduler) PreviewPlacement(now time.Time, j *v1alpha1.Job, groups []PreviewGroup) Preview {
+// at now. The groups' names must be those of the Job's TaskGroup objects. It ends early with ctx.
+func (s *Scheduler) PreviewPlacement(ctx context.Context, now time.Time, j *v1alpha1.Job, groups []PreviewGroup) Preview {
 	snapshot := s.previewSnapshot(now, j, groups)
-	decisions := placement.Decide(snapshot) // not the cycle's planner, whose cache is guarded by the lock
-	out := Preview{Robots: map[string]string{}, Rejected: map[string]*placement.Diagnosis{}, Preempted: map[string][]string{}}
+	// Not the cycle's planner, whose cache is guarded by the lock.
+	decisions, isPartial := placement.DecideUntil(func() bool { return ctx.Err() != nil }, snapshot)
+	out := Preview{Robots: map[string]string{}, Rejected: map[string]*placement.Diagnosis{}, Preempted: map[string][]string{}, IsPartial: isPartial}
 	own := map[string]bool{}
 	for i := range groups {
 		for n := range groups[i].Demands {
@@ -67,7 +71,8 @@ func (s *Scheduler) previewSnapshot(now time.Time, j *v1alpha1.Job, groups []Pre
 	incomplete := maps.Clone(s.state.incomplete) // buildDemands drops entries that the next cycle must see
 	defer func() { s.state.incomplete = incomplete }()
 	b := newDemandBuilder(s.state)
-	demands := slices.DeleteFunc(b.buildDemands()[j.Namespace], func(d placement.Demand) bool { return isPreviewed(groups, &d) })
+	previewed := listPreviewed(groups)
+	demands := slices.DeleteFunc(b.buildDemands()[j.Namespace], func(d placement.Demand) bool { return previewed[previewedDemand{d.Group, d.Name()}] })
 	for _, g := range groups {
 		demands = append(demands, b.previewDemands(now, j, g)...)
 	}
@@ -78,11 +83,18 @@ func (s *Scheduler) previewSnapshot(now time.Time, j *v1alpha1.Job, groups []Pre
 	return snapshot
 }
 
-// isPreviewed reports whether a demand that exists is one of the groups' demands.
-func isPreviewed(groups []PreviewGroup, d *placement.Demand) bool {
-	return slices.ContainsFunc(groups, func(g PreviewGroup) bool {
-		return g.Group.Name == d.Group && slices.ContainsFunc(g.Demands, func(x placement.Demand) bool { return x.Name() == d.Name() })
-	})
+// previewedDemand names a demand of a group.
+type previewedDemand struct{ group, name string }
+
+// listPreviewed returns the groups' demands, which replace those that exist.
+func listPreviewed(groups []PreviewGroup) map[previewedDemand]bool {
+	out := map[previewedDemand]bool{}
+	for _, g := range groups {
+		for i := range g.Demands {
+			out[previewedDemand{g.Group.Name, g.Demands[i].Name()}] = true
+		}
+	}
+	return out
 }
 
 // previewDemands returns the demands of a group with its rules, as those of a claim.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -24,7 +25,7 @@ func TestPreviewPlacement_IsWhatTheNextCycleDecides(t *testing.T) {
 			j := runningJob(func(spec *v1alpha1.JobSpec) { p := int32(random.IntN(100)); spec.Priority = &p })
 			j.CreationTimestamp = metav1.NewTime(noon)
 			groups := randomGroups(random)
-			got := s.PreviewPlacement(noon, j, groups)
+			got := s.PreviewPlacement(t.Context(), noon, j, groups)
 			for _, g := range groups {
 				s.state.replaceClaim(g.Group, j, g.Demands)
 			}
@@ -101,7 +102,7 @@ func TestPreviewPlacement_ChangesNothing(t *testing.T) {
 	}
 	now = before
 	demands := []placement.Demand{{Group: g.Name, Index: 1, Tasks: []placement.Task{{Name: "j-g-1-t", Driver: "exec"}}}}
-	if p := s.PreviewPlacement(now, runningJob(nil), []PreviewGroup{{g, demands}}); p.Robots["j-g-1-t"] != "r1" {
+	if p := s.PreviewPlacement(t.Context(), now, runningJob(nil), []PreviewGroup{{g, demands}}); p.Robots["j-g-1-t"] != "r1" {
 		t.Errorf("%+v", p)
 	}
 	if at := s.state.nextChange(); !at.Equal(before) {
@@ -109,5 +110,20 @@ func TestPreviewPlacement_ChangesNothing(t *testing.T) {
 	}
 	if s.state.dirty.isSet || len(s.state.claims) > 0 || len(s.state.tasks.unconfirmed) > 0 {
 		t.Error("a preview left something behind")
+	}
+}
+
+func TestPreviewPlacement_EndsWithItsContext(t *testing.T) {
+	s := withRobots()
+	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
+	g := newGroup("g", 1)
+	demands := []placement.Demand{{Group: g.Name, Tasks: []placement.Task{{Name: "j-g-0-t", Driver: "exec"}}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, isPartial := range []bool{false, true} {
+		if p := s.PreviewPlacement(ctx, noon, runningJob(nil), []PreviewGroup{{g, demands}}); p.IsPartial != isPartial || (len(p.Robots) == 0) != isPartial {
+			t.Errorf("%+v, want partial %v", p, isPartial)
+		}
+		cancel()
 	}
 }

@@ -49,7 +49,9 @@ type cycle struct {
 	hasPolicies bool
 	// preferenceKeys caches the cache keys of preferences.
 	preferenceKeys map[*Preferences]string
-	out            Decisions
+	// isExpired is asked before each demand. Once it returns true, no other is decided.
+	isExpired func() bool
+	out       Decisions
 }
 
 // kindID finds a kind without comparing its rules again.
@@ -71,6 +73,7 @@ func newCycle(p *Planner, s Snapshot) *cycle {
 		kindsBy:        map[kindID]*kind{},
 		hasPolicies:    hasPolicies(s.Robots),
 		preferenceKeys: map[*Preferences]string{nil: ""},
+		isExpired:      func() bool { return false },
 		out:            Decisions{Rejected: make(map[string]*Diagnosis, len(s.Demands))},
 	}
 	for i := range s.Robots {
@@ -112,6 +115,9 @@ func (c *cycle) placeAll(demands []Demand) {
 		}
 	}
 	for _, d := range ranked {
+		if c.isExpired() {
+			return
+		}
 		switch {
 		case d.Gang == 0:
 			c.placeDemand(d)

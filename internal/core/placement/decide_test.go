@@ -285,3 +285,14 @@ func TestDiagnosis_ListsAtMostFiveRejections(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+func TestDecideUntil_LeavesTheRestUndecided(t *testing.T) {
+	s := Snapshot{Robots: []Robot{robot("r")}, Demands: []Demand{one("a"), one("b"), one("c")}}
+	for asked, want := range []int{0, 1, 2, 3} {
+		left := asked
+		got, isPartial := DecideUntil(func() bool { left--; return left < 0 }, s)
+		if len(got.Bind) != want || len(got.Rejected) != 0 || isPartial != (want < len(s.Demands)) {
+			t.Errorf("expired at demand %d: %+v, partial %v", asked, got, isPartial)
+		}
+	}
+}

@@ -42,6 +42,19 @@ func (p *Planner) Decide(s Snapshot) Decisions {
 	return c.out
 }
 
+// DecideUntil runs one cycle with an empty cache. It asks isExpired before each demand, and leaves all that follow
+// undecided once it returns true; isPartial reports whether it did.
+func DecideUntil(isExpired func() bool, s Snapshot) (out Decisions, isPartial bool) {
+	c := newCycle(NewPlanner(), s)
+	c.isExpired = func() bool {
+		isPartial = isPartial || isExpired()
+		return isPartial
+	}
+	c.placeAll(s.Demands)
+	c.completeDiagnoses()
+	return c.out, isPartial
+}
+
 // Decide runs one cycle with an empty cache.
 func Decide(s Snapshot) Decisions { return NewPlanner().Decide(s) }
 

@@ -14,7 +14,10 @@ import (
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -34,7 +37,7 @@ type Gate interface {
 
 // Placer previews what the scheduler decides.
 type Placer interface {
-	PreviewPlacement(now time.Time, j *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview
+	PreviewPlacement(ctx context.Context, now time.Time, j *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview
 	HasSynced() bool
 	PreviewRobots(namespace string) map[string][]string
 }
@@ -43,13 +46,15 @@ type Placer interface {
 const (
 	// maxConcurrent is how many plans are computed at the same time. Further requests are refused for now.
 	maxConcurrent = 2
+	// maxPerUser is how many of them are of one user.
+	maxPerUser = 1
 	// requestInterval is the least time between two plans of one user.
 	requestInterval = 200 * time.Millisecond
 	// maxUsers bounds the users whose last request is remembered.
 	maxUsers = 4096
 	// timeout bounds the time of one request.
 	timeout = 20 * time.Second
-	// computeTime is after which time the rest of a plan is only counted.
+	// computeTime is after which time the rest of a plan is only counted, or not placed.
 	computeTime = 8 * time.Second
 	// maxTasks is how many existing tasks of a Job a plan covers.
 	maxTasks = 50_000
@@ -67,13 +72,13 @@ type Handler struct {
 	Now         func() time.Time
 	Log         logr.Logger
 
-	busy  chan struct{}
+	busy  limits.Slots
 	users limits.Interval
 }
 
 // Register adds the route to mux. It is called once.
 func (h *Handler) Register(mux *http.ServeMux) {
-	h.busy = make(chan struct{}, maxConcurrent)
+	h.busy.Max, h.busy.MaxPerName = maxConcurrent, maxPerUser
 	h.users.Period, h.users.MaxNames = requestInterval, maxUsers
 	mux.HandleFunc("POST "+plan.Path, h.handlePlan)
 }
@@ -101,25 +106,50 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (*plan.Plan, er
 	if !h.users.Allow(u.Name, h.Now()) {
 		return nil, apierrors.NewTooManyRequests("a user may request five plans a second", retrySeconds)
 	}
-	select {
-	case h.busy <- struct{}{}:
-		defer func() { <-h.busy }()
-	default:
-		return nil, apierrors.NewTooManyRequests("the manager computes other plans", retrySeconds)
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // not supported by the recorders of tests
-	j, err := readJob(http.MaxBytesReader(w, r.Body, plan.MaxRequestBytes))
+	next, err := readRequest(http.MaxBytesReader(w, r.Body, plan.MaxRequestBytes))
 	if err != nil {
 		return nil, err
 	}
-	q := &query{Handler: h, user: u, next: j}
-	return q.planJob(ctx)
+	q := &query{Handler: h, user: u, key: next.key}
+	was, err := q.authorize(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A slot is taken only now, so that slow clients and users without rights keep none from others.
+	if err := h.takeSlot(u.Name); err != nil {
+		return nil, err
+	}
+	defer h.busy.Free(u.Name)
+	if q.next, err = next.decodeJob(); err != nil {
+		return nil, err
+	}
+	return q.planJob(ctx, was)
 }
 
-// readJob reads the object of a request.
-func readJob(body io.Reader) (*v1alpha1.Job, error) {
+// takeSlot takes one of the slots for the computation of plans. The caller frees it.
+func (h *Handler) takeSlot(user string) error {
+	err := h.busy.Take(user)
+	switch {
+	case errors.Is(err, limits.ErrTooManyOfName):
+		return apierrors.NewTooManyRequests("the manager computes another plan of this user", retrySeconds)
+	case err != nil:
+		return apierrors.NewTooManyRequests("the manager computes other plans", retrySeconds)
+	}
+	return nil
+}
+
+// request is an object whose content has not been checked.
+type request struct {
+	key     types.NamespacedName
+	content map[string]any
+}
+
+// readRequest reads which Job a request is about. It decodes it into its type only later: a small text can be a very
+// large Job, because a struct takes more room than the text {}.
+func readRequest(body io.Reader) (*request, error) {
 	data, err := io.ReadAll(body)
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object may have at most %d bytes", tooLarge.Limit))
@@ -127,50 +157,46 @@ func readJob(body io.Reader) (*v1alpha1.Job, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest("read the request: " + err.Error())
 	}
-	var kind metav1.TypeMeta
-	if err := json.Unmarshal(data, &kind); err != nil {
+	var content map[string]any
+	if err := utiljson.Unmarshal(data, &content); err != nil {
 		return nil, apierrors.NewBadRequest("the request must be an object as JSON: " + err.Error())
 	}
-	if kind.Kind != "Job" || kind.APIVersion != v1alpha1.GroupVersion.String() {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("kind %.100s of %.100s: only a Job of %s can be planned", kind.Kind, kind.APIVersion, v1alpha1.GroupVersion))
+	o := unstructured.Unstructured{Object: content}
+	if o.GetKind() != "Job" || o.GetAPIVersion() != v1alpha1.GroupVersion.String() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("kind %.100s of %.100s: only a Job of %s can be planned", o.GetKind(), o.GetAPIVersion(), v1alpha1.GroupVersion))
 	}
-	var j v1alpha1.Job
-	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, apierrors.NewBadRequest("the Job is not valid: " + err.Error())
-	}
-	if j.Name == "" || j.Namespace == "" {
+	if o.GetName() == "" || o.GetNamespace() == "" {
 		return nil, apierrors.NewBadRequest("metadata.name and metadata.namespace: must be set")
 	}
-	return &j, checkSize(&j)
+	if len(o.GetName()) > maxNames || len(o.GetNamespace()) > maxNames {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name, metadata.namespace: must have at most %d characters", maxNames))
+	}
+	return &request{types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, content}, nil
 }
 
-// The bounds of a Job, as its schema has them. A client can send a Job that the API server has not seen.
-const (
-	maxGroups = 64
-	maxNames  = 253
-	maxCount  = 1_000_000
-)
+// maxNames is how many characters names and namespaces have, by the rules of Kubernetes.
+const maxNames = 253
 
-func checkSize(j *v1alpha1.Job) error {
-	if len(j.Name) > maxNames || len(j.Namespace) > maxNames {
-		return apierrors.NewBadRequest(fmt.Sprintf("metadata.name, metadata.namespace: must have at most %d characters", maxNames))
+// decodeJob returns the Job, which has the bounds of its schema: a client can send one that the API server has not
+// seen.
+func (r *request) decodeJob() (*v1alpha1.Job, error) {
+	schema, err := jobSchema()
+	if err != nil {
+		return nil, err
 	}
-	if n := len(j.Spec.TaskGroups); n == 0 || n > maxGroups {
-		return apierrors.NewBadRequest(fmt.Sprintf("spec.taskGroups: must have 1 to %d items, not %d", maxGroups, n))
+	if err := checkBounds("", schema, r.content); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var j v1alpha1.Job
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(r.content, &j); err != nil {
+		return nil, apierrors.NewBadRequest("the Job is not valid: " + err.Error())
 	}
 	for i := range j.Spec.TaskGroups {
-		g := &j.Spec.TaskGroups[i]
-		if g.Count != nil && (*g.Count < 0 || *g.Count > maxCount) {
-			return apierrors.NewBadRequest(fmt.Sprintf("spec.taskGroups[%d].count: must be from 0 to %d", i, maxCount))
-		}
-		if len(g.Tasks) == 0 {
-			return apierrors.NewBadRequest(fmt.Sprintf("spec.taskGroups[%d].tasks: must have at least 1 item", i))
-		}
-		if err := array.Check(fmt.Sprintf("spec.taskGroups[%d].", i), j.Spec.Type, &g.TaskGroupTemplate); err != nil {
-			return apierrors.NewBadRequest(err.Error())
+		if err := array.Check(fmt.Sprintf("spec.taskGroups[%d].", i), j.Spec.Type, &j.Spec.TaskGroups[i].TaskGroupTemplate); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
-	return nil
+	return &j, nil
 }
 
 // writeError responds with a Status, as the API server does.

@@ -44,8 +44,12 @@ func (fakeGate) IsAllowed(_ context.Context, u *access.User, do authorizationv1.
 	return false, nil
 }
 
-// fakePlacer places the first replica on own, the second on lent, and no other.
-type fakePlacer struct{ isSyncing bool }
+// fakePlacer places the first replica on own, the second on lent, and no other. If blocked is not nil, it first sends
+// the name of the Job, and waits until it receives from release.
+type fakePlacer struct {
+	isSyncing        bool
+	blocked, release chan string
+}
 
 func (p *fakePlacer) HasSynced() bool { return !p.isSyncing }
 
@@ -53,7 +57,11 @@ func (*fakePlacer) PreviewRobots(string) map[string][]string {
 	return map[string][]string{"own": {"ns"}, "lent": {"other"}}
 }
 
-func (*fakePlacer) PreviewPlacement(_ time.Time, _ *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview {
+func (f *fakePlacer) PreviewPlacement(_ context.Context, _ time.Time, j *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview {
+	if f.blocked != nil {
+		f.blocked <- j.Name
+		<-f.release
+	}
 	p := scheduler.Preview{Robots: map[string]string{}, Rejected: map[string]*placement.Diagnosis{}}
 	for _, g := range groups {
 		for i := range g.Demands {
@@ -201,8 +209,8 @@ func TestPlan_RefusesWhatItCannotPlan(t *testing.T) {
 		{"another kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "only a Job"},
 		{"a Job of Volcano", `{"apiVersion":"batch.volcano.sh/v1alpha1","kind":"Job"}`, 400, "only a Job"},
 		{"no name", newJob("", 1), 400, "metadata.name"},
-		{"too many replicas", newJob("new", 1_000_001), 400, "spec.taskGroups[0].count: must be from 0 to 1000000"},
-		{"no groups", func() *v1alpha1.Job { j := newJob("new", 1); j.Spec.TaskGroups = nil; return j }(), 400, "spec.taskGroups: must have 1 to 64 items"},
+		{"too many replicas", newJob("new", 1_000_001), 400, "spec.taskGroups[0].count: must be at most 1000000"},
+		{"no groups", func() *v1alpha1.Job { j := newJob("new", 1); j.Spec.TaskGroups = nil; return j }(), 400, "spec.taskGroups: must be set"},
 		{"an array that is too large", func() *v1alpha1.Job {
 			j := newJob("new", 1)
 			j.Spec.Type, j.Spec.TaskGroups[0].Array = "batch", &v1alpha1.Array{Size: 2_000_000}
@@ -239,5 +247,63 @@ func TestPlan_WaitsForTheScheduler(t *testing.T) {
 	b.placer.isSyncing = true
 	if status, text := b.post("create/jobs", newJob("new", 1)); status != 429 || !strings.Contains(text, "has just started") {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestPlan_LimitsConcurrentComputations(t *testing.T) {
+	const alice, bob, carol = "create/jobs", "create/jobs list/tasks", "create/jobs list/robots"
+	b := newBench(t)
+	b.placer.blocked, b.placer.release = make(chan string), make(chan string)
+	statuses := make(chan int, 2)
+	start := func(user string) {
+		go func() {
+			status, _ := b.post(user, newJob("new", 1))
+			statuses <- status
+		}()
+		<-b.placer.blocked
+	}
+	// Requests that do not send their bodies, and those of users without rights, take no slot.
+	for i := range maxConcurrent {
+		r, w := io.Pipe()
+		defer w.Close()
+		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+plan.Path, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.Header.Set("Authorization", fmt.Sprint("slow", i))
+		slow.Header.Set("Expect", "100-continue") // then the body is sent only once the manager reads it
+		go func() {
+			if answer, err := http.DefaultClient.Do(slow); err == nil {
+				answer.Body.Close()
+			}
+		}()
+		if _, err := w.Write([]byte("{")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(alice)
+	b.refuses("mallory", 403, "may not create Jobs")
+	b.refuses(alice, 429, "another plan of this user")
+	start(bob)
+	b.refuses(carol, 429, "computes other plans")
+	for range maxConcurrent {
+		b.placer.release <- ""
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("status %d of a plan that was computed", status)
+		}
+	}
+	start(alice)
+	b.placer.release <- ""
+	if status := <-statuses; status != http.StatusOK {
+		t.Errorf("status %d after the slots were freed", status)
+	}
+}
+
+// refuses requests a plan after the interval of the user, and requires a refusal.
+func (b *bench) refuses(user string, want int, message string) {
+	b.Helper()
+	b.now = b.now.Add(requestInterval)
+	if status, text := b.post(user, newJob("new", 1)); status != want || !strings.Contains(text, message) {
+		b.Errorf("%s: %d %s, want %d %s", user, status, text, want, message)
 	}
 }

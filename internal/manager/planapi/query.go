@@ -18,23 +18,22 @@ import (
 	"k8s4r.io/k8s4r/internal/manager/preview"
 	"k8s4r.io/k8s4r/internal/platform/access"
 	"k8s4r.io/k8s4r/internal/protocol/plan"
+	"k8s4r.io/k8s4r/internal/scheduler"
 )
 
 // query is the state of one request.
 type query struct {
 	*Handler
 	user *access.User
+	key  types.NamespacedName // of the Job
+	// next is the Job of the request. Nil until the user is authorized.
 	next *v1alpha1.Job
 }
 
 var jobs = v1alpha1.GroupVersion.WithResource("jobs").GroupResource()
 
-// planJob returns the plan for a Job, as far as the user may see it.
-func (q *query) planJob(ctx context.Context) (*plan.Plan, error) {
-	was, err := q.authorize(ctx)
-	if err != nil {
-		return nil, err
-	}
+// planJob returns the plan for a Job, as far as the user may see it. was is the existing Job, or nil.
+func (q *query) planJob(ctx context.Context, was *v1alpha1.Job) (*plan.Plan, error) {
 	v, err := q.findVisible(ctx)
 	if err != nil {
 		return nil, err
@@ -44,10 +43,13 @@ func (q *query) planJob(ctx context.Context) (*plan.Plan, error) {
 		return nil, err
 	}
 	w.HideValues = !v.allRobots
-	now := q.Now()
-	until := now.Add(computeTime)
-	w.IsExpired = func() bool { return ctx.Err() != nil || q.Now().After(until) }
-	p, err := preview.PlanJob(now, *w, q.nextVersion(was))
+	ctx, cancel := context.WithTimeout(ctx, computeTime)
+	defer cancel()
+	w.IsExpired = func() bool { return ctx.Err() != nil }
+	w.Place = func(now time.Time, j *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview {
+		return q.Placer.PreviewPlacement(ctx, now, j, groups)
+	}
+	p, err := preview.PlanJob(q.Now(), *w, q.nextVersion(was))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func (q *query) nextVersion(was *v1alpha1.Job) *v1alpha1.Job {
 func (q *query) authorize(ctx context.Context) (*v1alpha1.Job, error) {
 	verbs := map[string]bool{}
 	for _, verb := range []string{"create", "get", "update", "patch"} {
-		allowed, err := q.isAllowed(ctx, q.next.Namespace, verb, jobs.Resource, q.next.Name)
+		allowed, err := q.isAllowed(ctx, q.key.Namespace, verb, jobs.Resource, q.key.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +88,7 @@ func (q *query) authorize(ctx context.Context) (*v1alpha1.Job, error) {
 		return nil, q.forbid("create Jobs, or get and update them,")
 	}
 	var was v1alpha1.Job
-	err := q.Live.Get(ctx, client.ObjectKeyFromObject(q.next), &was)
+	err := q.Live.Get(ctx, q.key, &was)
 	switch {
 	case apierrors.IsNotFound(err) && verbs["create"]:
 		return nil, nil
@@ -101,7 +103,7 @@ func (q *query) authorize(ctx context.Context) (*v1alpha1.Job, error) {
 }
 
 func (q *query) forbid(what string) error {
-	return apierrors.NewForbidden(jobs, q.next.Name, fmt.Errorf("user %q may not %s in namespace %q", q.user.Name, what, q.next.Namespace))
+	return apierrors.NewForbidden(jobs, q.key.Name, fmt.Errorf("user %q may not %s in namespace %q", q.user.Name, what, q.key.Namespace))
 }
 
 func (q *query) isAllowed(ctx context.Context, namespace, verb, resource, name string) (bool, error) {
@@ -115,7 +117,7 @@ func (q *query) isAllowed(ctx context.Context, namespace, verb, resource, name s
 
 // observe reads what exists around the Job.
 func (q *query) observe(ctx context.Context, was *v1alpha1.Job) (*preview.World, error) {
-	w := &preview.World{Job: was, Config: q.Config, Place: q.Placer.PreviewPlacement, Groups: map[string]*v1alpha1.TaskGroup{}, Tasks: map[types.UID][]*v1alpha1.Task{}}
+	w := &preview.World{Job: was, Config: q.Config, Groups: map[string]*v1alpha1.TaskGroup{}, Tasks: map[types.UID][]*v1alpha1.Task{}}
 	if v1alpha1.RunsOnEveryRobot(q.next.Spec.Type) {
 		var robots v1alpha1.RobotList
 		if err := q.Cache.List(ctx, &robots, client.UnsafeDisableDeepCopy); err != nil {

@@ -26,10 +26,10 @@ type visible struct {
 func (q *query) findVisible(ctx context.Context) (*visible, error) {
 	v := &visible{robots: map[string]bool{}, allRobots: true, hidden: map[string]bool{}}
 	var err error
-	if v.tasks, err = q.isAllowed(ctx, q.next.Namespace, "list", "tasks", ""); err != nil {
+	if v.tasks, err = q.isAllowed(ctx, q.key.Namespace, "list", "tasks", ""); err != nil {
 		return nil, err
 	}
-	robots := q.Placer.PreviewRobots(q.next.Namespace)
+	robots := q.Placer.PreviewRobots(q.key.Namespace)
 	namespaces := map[string]bool{}
 	for _, in := range robots {
 		for _, namespace := range in {

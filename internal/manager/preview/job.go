@@ -68,11 +68,15 @@ func PlanJob(now time.Time, w World, next *v1alpha1.Job) (*plan.Plan, error) {
 	if w.Job != nil && equality.Semantic.DeepEqual(w.Job.Spec, next.Spec) {
 		return p, nil
 	}
-	previews, err := w.previewGroups(now, next, actions)
+	previews, omitted, err := w.previewGroups(now, next, actions)
 	if err != nil {
 		return nil, err
 	}
+	if omitted > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the time for a plan ran out: the last %d task groups of the Job are not in it", omitted))
+	}
 	placed := w.place(now, next, previews)
+	p.Notes = append(p.Notes, describePlacement(previews, placed)...)
 	for i := range previews {
 		p.TaskGroups = append(p.TaskGroups, previews[i].describe(placed, w.HideValues))
 	}
@@ -99,21 +103,24 @@ func ownAnnotations(j *v1alpha1.Job) map[string]string {
 	return out
 }
 
-// previewGroups returns what follows for each group, in the order of the Job's spec.
-func (w *World) previewGroups(now time.Time, next *v1alpha1.Job, actions job.Actions) ([]groupPreview, error) {
-	var out []groupPreview
-	for _, g := range w.nextGroups(next, actions) {
+// previewGroups returns what follows for each group, in the order of the Job's spec, and how many groups it omits
+// because the time has run out.
+func (w *World) previewGroups(now time.Time, next *v1alpha1.Job, actions job.Actions) (out []groupPreview, omitted int, err error) {
+	groups := w.nextGroups(next, actions)
+	for i, g := range groups {
+		if w.IsExpired != nil && w.IsExpired() {
+			return out, len(groups) - i, nil
+		}
 		in := taskgroup.PreviewInput{Group: g.group, Job: next, Tasks: w.Tasks[g.group.UID], Robots: w.Robots, IsExpired: w.IsExpired}
 		if in.Rollout = rollout.FindEffective(w.Rollouts, next); in.Rollout != nil {
 			in.Target = findRevision(w.Revisions, in.Rollout.Status.Revision)
 		}
-		var err error
 		if g.Preview, err = taskgroup.PreviewGroup(now, w.Config, in); err != nil {
-			return nil, fmt.Errorf("task group %s: %w", g.group.Spec.GroupName, err)
+			return nil, 0, fmt.Errorf("task group %s: %w", g.group.Spec.GroupName, err)
 		}
 		out = append(out, g)
 	}
-	return out, nil
+	return out, 0, nil
 }
 
 // nextGroups returns the TaskGroups as the job controller writes them.
@@ -147,18 +154,44 @@ func findRevision(all []*appsv1.ControllerRevision, number int64) *appsv1.Contro
 	return all[i]
 }
 
-// place asks the scheduler about the new replicas of all groups at once, because they compete for room.
+// maxPlaced is how many replicas of all groups together get a robot in a plan.
+const maxPlaced = 2000
+
+// place asks the scheduler about the new replicas of all groups at once, because they compete for room. Beyond
+// maxPlaced they are left out, and a gang that exceeds it as a whole.
 func (w *World) place(now time.Time, next *v1alpha1.Job, previews []groupPreview) scheduler.Preview {
 	var groups []scheduler.PreviewGroup
+	room := maxPlaced
 	for i := range previews {
-		if len(previews[i].Demands) > 0 {
-			groups = append(groups, scheduler.PreviewGroup{Group: previews[i].group, Demands: previews[i].Demands})
+		demands := previews[i].Demands
+		if len(demands) > room && previews[i].group.Spec.Gang {
+			continue
+		}
+		demands = demands[:min(len(demands), room)]
+		room -= len(demands)
+		if len(demands) > 0 {
+			groups = append(groups, scheduler.PreviewGroup{Group: previews[i].group, Demands: demands})
 		}
 	}
 	if len(groups) == 0 || w.Place == nil {
 		return scheduler.Preview{}
 	}
 	return w.Place(now, next, groups)
+}
+
+// describePlacement returns notes about replicas that were not placed because of the bounds of a plan.
+func describePlacement(previews []groupPreview, placed scheduler.Preview) (notes []string) {
+	total := 0
+	for i := range previews {
+		total += len(previews[i].Demands)
+	}
+	if total > maxPlaced {
+		notes = append(notes, fmt.Sprintf("%d new replicas need a robot, and the first %d are placed, a gang only as a whole; others have no robot in this plan", total, maxPlaced))
+	}
+	if placed.IsPartial {
+		notes = append(notes, "the time for a plan ran out: new tasks without a robot and without a reason were not placed")
+	}
+	return notes
 }
 
 // describeJob returns notes about the Job as a whole.

@@ -3,6 +3,7 @@ package preview
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -193,5 +194,51 @@ func TestPlanJob_HidesWhatRobotsHave(t *testing.T) {
 	}
 	if got := p.TaskGroups[0].NoRoom[0].Reason; got != "0 of 2 robots: 2: Phase" {
 		t.Error(got)
+	}
+}
+
+// TestPlanJob_BoundsThePlacedReplicas has a Job whose groups need more robots together than a plan places.
+func TestPlanJob_BoundsThePlacedReplicas(t *testing.T) {
+	next := newJob("service", 900)
+	for _, name := range []string{"h", "gang", "i"} {
+		g := *next.Spec.TaskGroups[0].DeepCopy()
+		if g.Name = name; name == "gang" {
+			g.Gang, g.Count = true, new(int32(250))
+		}
+		next.Spec.TaskGroups = append(next.Spec.TaskGroups, g)
+	}
+	asked := map[string]int{}
+	w := World{Place: func(_ time.Time, _ *v1alpha1.Job, groups []scheduler.PreviewGroup) scheduler.Preview {
+		for _, g := range groups {
+			asked[g.Group.Spec.GroupName] = len(g.Demands)
+		}
+		return scheduler.Preview{IsPartial: true}
+	}}
+	p, err := PlanJob(noon, w, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]int{"g": 900, "h": 900, "i": 200}; !maps.Equal(asked, want) {
+		t.Errorf("asked for %v, want %v", asked, want)
+	}
+	notes := strings.Join(p.Notes, "\n")
+	for _, want := range []string{"2950 new replicas need a robot, and the first 2000 are placed", "the time for a plan ran out: new tasks"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("notes %q lack %q", notes, want)
+		}
+	}
+}
+
+func TestPlanJob_OmitsGroupsWhenTheTimeRunsOut(t *testing.T) {
+	next := newJob("service", 1)
+	second := *next.Spec.TaskGroups[0].DeepCopy()
+	second.Name = "h"
+	next.Spec.TaskGroups = append(next.Spec.TaskGroups, second)
+	p, err := PlanJob(noon, World{IsExpired: func() bool { return true }}, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.TaskGroups) > 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "the last 2 task groups of the Job are not in it") {
+		t.Errorf("%+v", p)
 	}
 }
