@@ -47,7 +47,6 @@ func commandOfB(command string) func(*v1alpha1.Job) {
 
 func inWaves(j *v1alpha1.Job) { j.Spec.Update = &v1alpha1.JobUpdate{Strategy: v1alpha1.UpdateRollout} }
 
-
 // running returns a world in which the tasks of a Job run, each on a robot of its own.
 func running(t *testing.T, j *v1alpha1.Job) World {
 	t.Helper()
