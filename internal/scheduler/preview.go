@@ -70,6 +70,7 @@ func (s *Scheduler) previewSnapshot(now time.Time, j *v1alpha1.Job, groups []Pre
 	defer s.mu.Unlock()
 	incomplete := maps.Clone(s.state.incomplete) // buildDemands drops entries that the next cycle must see
 	defer func() { s.state.incomplete = incomplete }()
+	defer s.state.windows.viewAt(now)()
 	b := newDemandBuilder(s.state)
 	previewed := listPreviewed(groups)
 	demands := slices.DeleteFunc(b.buildDemands()[j.Namespace], func(d placement.Demand) bool { return previewed[previewedDemand{d.Group, d.Name()}] })

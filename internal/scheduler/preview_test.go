@@ -127,3 +127,37 @@ func TestPreviewPlacement_EndsWithItsContext(t *testing.T) {
 		cancel()
 	}
 }
+
+// TestPreviewPlacement_WindowsOfItsTime previews a preemption on a robot with a window from 14:00 to 15:00.
+func TestPreviewPlacement_WindowsOfItsTime(t *testing.T) {
+	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	for name, c := range map[string]struct {
+		cycle, preview time.Time // zero: no cycle
+		want           bool      // that it preempts
+	}{
+		"before the first cycle, closed":      {time.Time{}, noon, false},
+		"before the first cycle, open":        {time.Time{}, at(2 * time.Hour), true},
+		"opened since the last cycle":         {noon, at(2 * time.Hour), true},
+		"closed since the last cycle":         {at(2 * time.Hour), at(3 * time.Hour), false},
+		"closed before and after that window": {noon, at(4 * time.Hour), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newUrgentTask()
+			s.state.removeTask(key{Namespace: "ns", Name: "j-high-0-t"})
+			s.state.updateWindow(windowAt("14"))
+			if !c.cycle.IsZero() {
+				s.decide(c.cycle)
+			}
+			s.state.windows.opensAt = at(5 * time.Hour)
+			j := runningJob(func(spec *v1alpha1.JobSpec) { p := int32(90); spec.Priority, spec.Preemption = &p, true })
+			demands := []placement.Demand{{Group: "new", Tasks: []placement.Task{{Name: "j-new-0-t", Driver: "exec"}}}}
+			p := s.PreviewPlacement(t.Context(), c.preview, j, []PreviewGroup{{newGroup("new", 1), demands}})
+			if got := len(p.Preempted["j-new-0-t"]) > 0; got != c.want {
+				t.Errorf("preempts: %v, want %v; %+v", got, c.want, p)
+			}
+			if got := s.state.windows.opensAt; !got.Equal(at(5 * time.Hour)) {
+				t.Errorf("the preview moved the wake-up of the cycle to %s", got)
+			}
+		})
+	}
+}

@@ -12,13 +12,20 @@ import (
 type windowIndex struct {
 	objects  map[key]*v1alpha1.MaintenanceWindow
 	calendar *window.Calendar // of objects; nil: they have changed
-	view     *window.View     // of this cycle
-	// opensAt is when the first window opens that protects a task from a demand that waits. Zero: none does.
+	now      time.Time        // of this cycle
+	view     *window.View     // at now
+	// opensAt is when the first protection of a task from a demand that waits ends by time: its window opens, or its
+	// pause after a withdrawn order is over. Zero: none does.
 	opensAt time.Time
 }
 
 // begin starts a cycle.
 func (x *windowIndex) begin(now time.Time) {
+	x.now, x.view, x.opensAt = now, x.currentCalendar().At(now), time.Time{}
+}
+
+// currentCalendar returns the calendar of the observed windows.
+func (x *windowIndex) currentCalendar() *window.Calendar {
 	if x.calendar == nil {
 		all := make([]v1alpha1.MaintenanceWindow, 0, len(x.objects))
 		for _, w := range x.objects {
@@ -26,10 +33,18 @@ func (x *windowIndex) begin(now time.Time) {
 		}
 		x.calendar = window.NewCalendar(all)
 	}
-	x.view, x.opensAt = x.calendar.At(now), time.Time{}
+	return x.calendar
 }
 
-// hasOpened reports whether a window has opened that protected a task, and forgets it.
+// viewAt sets the time for which tasks are protected, without a cycle, and returns a function that restores what the
+// last cycle has left: its wake-up must not be lost.
+func (x *windowIndex) viewAt(now time.Time) (restore func()) {
+	lastNow, lastView, opensAt := x.now, x.view, x.opensAt
+	x.now, x.view = now, x.currentCalendar().At(now)
+	return func() { x.now, x.view, x.opensAt = lastNow, lastView, opensAt }
+}
+
+// hasOpened reports whether a protection of a task has ended by time, and forgets it.
 func (x *windowIndex) hasOpened(now time.Time) bool {
 	if x.opensAt.IsZero() || now.Before(x.opensAt) {
 		return false
@@ -38,7 +53,7 @@ func (x *windowIndex) hasOpened(now time.Time) bool {
 	return true
 }
 
-// addOpening records when a window opens that protects a task.
+// addOpening records when a protection of a task ends by time.
 func (x *windowIndex) addOpening(at time.Time) {
 	if !at.IsZero() && (x.opensAt.IsZero() || at.Before(x.opensAt)) {
 		x.opensAt = at
@@ -46,11 +61,15 @@ func (x *windowIndex) addOpening(at time.Time) {
 }
 
 // isProtected reports whether a task runs and may not be interrupted in this cycle: its robot is outside its maintenance
-// windows, or people hold it.
+// windows, people hold it, or an order to leave was withdrawn a moment ago. Another victim may be able to leave now.
 func (c *clusterState) isProtected(e *taskEntry) bool {
 	r := c.robots.byID[e.robot]
 	if !e.dispatched || e.leaving || r == nil {
 		return false
+	}
+	if c.windows.now.Before(e.stayUntil) {
+		c.windows.addOpening(e.stayUntil)
+		return true
 	}
 	limits := r.limits()
 	i := c.windows.view.Interruption(&limits, string(e.uid), window.WindowsAndHolds)

@@ -123,3 +123,82 @@ func TestScheduler_WindowStatusNeedsNoCycle(t *testing.T) {
 		t.Error("a status needs a cycle")
 	}
 }
+
+// orderLow asks the robot of a Task to stop it.
+func orderLow(s *Scheduler, low *v1alpha1.Task) *v1alpha1.Task {
+	low = low.DeepCopy()
+	low.Status.Reason = v1alpha1.ReasonEvicting
+	low.Status.Interruption = &v1alpha1.TaskInterruption{Attempt: low.Status.Attempt}
+	s.state.updateTask(low)
+	return low
+}
+
+// withdrawLow withdraws that order at noon.
+func withdrawLow(s *Scheduler, low *v1alpha1.Task) *v1alpha1.Task {
+	low = low.DeepCopy()
+	at := metav1.NewMicroTime(noon)
+	low.Status.Reason = ""
+	low.Status.Interruption = &v1alpha1.TaskInterruption{Attempt: low.Status.Attempt, WithdrawnAt: &at}
+	s.state.updateTask(low)
+	return low
+}
+
+func TestScheduler_PreemptsAgainAfterAWithdrawal(t *testing.T) {
+	for name, isOrderSeen := range map[string]bool{"the order was observed": true, "it was not": false} {
+		s, low := newUrgentTask()
+		s.decide(noon)
+		if isOrderSeen {
+			low = orderLow(s, low)
+			s.decide(noon)
+		}
+		s.state.dirty.isSet = false
+		low = withdrawLow(s, low)
+		s.decide(noon)
+		if why := s.EvictionReason(keyOf(low)); why != "" {
+			t.Errorf("%s: still preempted right after the withdrawal: %s", name, why)
+		}
+		again := noon.Add(v1alpha1.InterruptionPause)
+		if got := s.state.nextChange(); !got.Equal(again) {
+			t.Errorf("%s: the next cycle by time is at %s, want %s", name, got, again)
+		}
+		s.decide(again)
+		if s.EvictionReason(keyOf(low)) == "" {
+			t.Errorf("%s: not preempted after the pause", name)
+		}
+	}
+}
+
+// The pause may be over when the end of the order is observed, and then only that needs a cycle.
+func TestScheduler_EndOfAnOrderNeedsACycle(t *testing.T) {
+	s, low := newUrgentTask()
+	s.decide(noon)
+	low = orderLow(s, low)
+	s.decide(noon)
+	s.state.dirty.isSet = false
+	low = low.DeepCopy()
+	low.Status.Reason, low.Status.Interruption = "", nil
+	s.state.updateTask(low)
+	if !s.state.dirty.isSet {
+		t.Error("no cycle")
+	}
+}
+
+func TestScheduler_PreemptsAnotherTaskAfterAWithdrawal(t *testing.T) {
+	s, low := newUrgentTask()
+	s.decide(noon)
+	low = orderLow(s, low)
+	s.decide(noon)
+	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r2", 1))
+	other := replicaTask(newGroup("low", 1), 1, lifecycle.TaskRunning, "r2")
+	other.Spec.JobName, other.UID = "low", "other"
+	s.state.updateTask(other)
+	s.decide(noon)
+	if s.EvictionReason(keyOf(other)) != "" {
+		t.Fatal("two tasks are preempted for one demand")
+	}
+	low = withdrawLow(s, low)
+	s.decide(noon)
+	if s.EvictionReason(keyOf(other)) == "" || s.EvictionReason(keyOf(low)) != "" {
+		t.Errorf("preempted: the task that stays %q, the other one %q", s.EvictionReason(keyOf(low)), s.EvictionReason(keyOf(other)))
+	}
+}

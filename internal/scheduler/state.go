@@ -127,8 +127,12 @@ func (c *clusterState) updateEntry(t *v1alpha1.Task) *taskEntry {
 	if !e.hasSameNeeds(task, constraints) {
 		c.releaseReservation(e)
 	}
+	wasLeaving, stayed := e.leaving, e.stayUntil
 	e.Task, e.constraints = task, constraints
 	e.update(t)
+	if wasLeaving && !e.leaving || e.stayUntil.After(stayed) {
+		c.dirty.set() // a demand may have to preempt another task
+	}
 	return e
 }
 

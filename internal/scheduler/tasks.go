@@ -40,6 +40,7 @@ type taskEntry struct {
 	dispatched bool      // the Task is on the robot, as its status shows
 	leaving    bool      // the Task is being deleted, or a stop was requested from its robot
 	victimOf   string    // name of the demand that preempts it
+	stayUntil  time.Time // earliest time of a preemption after an order to leave was withdrawn; zero: any time
 
 	diagnosis *placement.Diagnosis // of the last cycle; nil: none yet, or it has a reservation
 }
@@ -52,6 +53,7 @@ func (e *taskEntry) update(t *v1alpha1.Task) {
 	e.notBefore, e.killTimeout = taskstate.NextAttemptTime(t), taskstate.KillTimeout(t)
 	e.awaitsAttempt = taskstate.AwaitsOtherAttempt(t) || taskstate.AwaitsIndexFailure(t)
 	e.leaving = t.DeletionTimestamp != nil || t.Status.IsStopRequested()
+	e.stayUntil = t.Status.NextInterruption()
 	e.failedRobots, e.lostRobot = t.Status.FailedRobots, taskstate.LostAttemptRobot(t)
 	e.lastRobot, e.placedAt = taskstate.LastPlacement(t)
 	e.sticky = t.Spec.EphemeralDisk != nil && t.Spec.EphemeralDisk.Sticky
