@@ -24,7 +24,34 @@ func (w *Input) mayRefuse() bool {
 }
 
 // mustLeave reports whether the task must leave its robot whatever people there have decided.
-func (w *Input) mustLeave() bool { return w.EvictionReason != "" && !w.mayRefuse() }
+func (p *planner) mustLeave() bool {
+	return p.EvictionReason != "" && !p.mayRefuse() && !p.isWindowClosed()
+}
+
+// isWindowClosed reports whether the eviction waits for the maintenance windows of the robot, and they are closed.
+func (p *planner) isWindowClosed() bool {
+	return p.EvictionWaitsFor != "" && !p.WindowClosesAt.IsZero() && !p.now.Before(p.WindowClosesAt)
+}
+
+// isAsked reports whether the robot was asked to stop the task for an eviction since it has been connected.
+func (p *planner) isAsked() bool {
+	return p.status.Reason == v1alpha1.ReasonEvicting && meta.IsStatusConditionTrue(p.status.Conditions, ConditionStopping)
+}
+
+// withdrawLateEviction withdraws an eviction of a robot whose agent cannot refuse it: the window has closed before the
+// robot could be asked, and it would stop the task whenever it reconnects. It reports whether there was an order.
+func (p *planner) withdrawLateEviction() bool {
+	obstacle := "the maintenance window of robot " + p.lastRobot() + " is closed"
+	if p.status.Reason != v1alpha1.ReasonEvicting {
+		p.postponeEviction(obstacle)
+		return false
+	}
+	if i := p.status.Interruption; i == nil || i.Attempt != p.status.Attempt {
+		p.status.Interruption = &v1alpha1.TaskInterruption{Attempt: p.status.Attempt}
+	}
+	p.withdrawOrder(obstacle)
+	return true
+}
 
 // isInterruption reports whether the eviction is an interruption. One that always acts never becomes one.
 func (p *planner) isInterruption() bool {
@@ -57,7 +84,7 @@ func (p *planner) interruptionObstacle() string {
 	hold, until := p.Robot.Status.FindHold(string(p.Task.UID)), p.interruptionLimit()
 	switch {
 	case hold != nil:
-		return describeHold(p.Robot.Name, hold)
+		return p.describeHold(hold)
 	case p.status.IsInterruption() && p.status.Interruption.Refusal != "":
 		return fmt.Sprintf("robot %s refuses to interrupt it (%s)", p.Robot.Name, p.status.Interruption.Refusal)
 	case !until.IsZero() && !p.now.Before(until):
@@ -90,8 +117,13 @@ func (p *planner) interruptionLimit() time.Time {
 	return time.Time{}
 }
 
-// describeHold returns which hold keeps a task running.
-func describeHold(robot string, h *v1alpha1.RobotHold) string {
+// describeHold returns which hold keeps a task running. Readers of the task may not be able to read a robot of another
+// namespace, and its holds name people.
+func (p *planner) describeHold(h *v1alpha1.RobotHold) string {
+	robot := p.Robot.Name
+	if p.Robot.Namespace != p.Task.Namespace {
+		return "it is held at robot " + robot
+	}
 	if h.TaskUID == "" {
 		return fmt.Sprintf("robot %s is held by %s: %s", robot, h.By, h.Reason)
 	}

@@ -111,6 +111,18 @@ func TestPlan_Interruption(t *testing.T) {
 			wantReason: v1alpha1.ReasonStopping, wantOrder: none, wantWake: wire.DefaultKillTimeout + stopMargin},
 		{name: "the end of the attempt is that of an eviction", in: newInput(lifecycle.TaskExited, refusing, reason(wire.ReasonStopped), withdrawnAgo(time.Second)),
 			wantReason: ReasonInterrupted, wantAttempt: true},
+		{name: "an agent that cannot refuse is not asked while the window is closed", in: newInput(running, mayWait, windowCloses(0)), wantOrder: was, wantWithdraw: true},
+		{name: "nor for a task of higher priority", in: newInput(running, func(w *Input) { w.setEviction("for another task", true) }, windowCloses(0))},
+		{name: "in the window it is", in: newInput(running, mayWait, windowCloses(time.Second)), wantReason: evicted, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "once it was asked, it stops the task", in: newInput(running, mayWait, evicting(5*time.Second), windowCloses(0)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "a disconnected one is asked until the window closes", in: newInput(running, phase(lifecycle.RobotUnknown), mayWait, windowCloses(time.Minute)), wantReason: evicted, wantWake: time.Minute},
+		{name: "then it is not", in: newInput(running, phase(lifecycle.RobotUnknown), mayWait, stopRequested(v1alpha1.ReasonEvicting), windowCloses(0)),
+			wantOrder: was, wantWithdraw: true, wantWake: 5 * time.Minute},
+		{name: "nor when it reconnects", in: newInput(running, mayWait, stopRequested(v1alpha1.ReasonEvicting), windowCloses(0)), wantOrder: was, wantWithdraw: true},
+		{name: "a drain needs no window", in: newInput(running, mayWait, windowCloses(0), drained), wantReason: evicted, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "a lost robot without an open window is not left at once",
+			in:       newInput(unknown, lastSeenAgo(lifecycle.RobotOffline, time.Minute), othersOnline(time.Hour), mayWait, windowCloses(0)),
+			wantWake: 4 * time.Minute},
 		{name: "on a lost robot it does not replace the task at once",
 			in: newInput(unknown, lastSeenAgo(lifecycle.RobotOffline, time.Minute), refusing, othersOnline(time.Hour), neverReplaced, mayWait)},
 	} {
@@ -224,6 +236,17 @@ func TestStories_Interruptions(t *testing.T) {
 			g.requestEviction("t0")
 			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonStopped)
 		},
+		"the-window-closes-while-an-old-agent-is-away": func(g *story) {
+			g.windowClosesAt = g.now.Add(time.Minute)
+			g.setRobot("r1", lifecycle.RobotUnknown)
+			g.requestEviction("t0")
+			g.passTime(2 * time.Minute)
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.windowClosesAt = g.now.Add(time.Hour)
+			g.requestEviction("t0")
+			g.passTime(time.Second)
+			g.reportSignal("t0", lifecycle.TaskAttemptFailed, wire.ReasonStopped)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newStory(t)
@@ -233,5 +256,18 @@ func TestStories_Interruptions(t *testing.T) {
 			play(g)
 			golden.Equal(t, "interruption-"+name, g.output.String())
 		})
+	}
+}
+
+// The holds of a robot of another namespace name people that readers of the Task may not see.
+func TestPlan_HoldOfASharedRobot(t *testing.T) {
+	for namespace, want := range map[string]string{"ns": "robot r1 is held by alice: a visit", "other": "it is held at robot r1"} {
+		in := newInput(lifecycle.TaskRunning, refusing, heldRobot, mayWait, ordered(time.Second))
+		in.Task.Namespace, in.Robot.Namespace, in.Robot.Name = "ns", namespace, "r1"
+		got := Plan(noon, in)
+		c := meta.FindStatusCondition(got.Status.Conditions, ConditionStopping)
+		if c == nil || c.Message != want || got.NormalEvent != "Eviction withdrawn: "+want {
+			t.Errorf("a robot of namespace %s: condition %v, event %q; want %q", namespace, c, got.NormalEvent, want)
+		}
 	}
 }

@@ -50,8 +50,14 @@ func (p *planner) evictTask() bool {
 	if p.isInterruption() {
 		return p.followInterruption()
 	}
+	if p.isWindowClosed() && !p.isAsked() {
+		return p.withdrawLateEviction()
+	}
 	if p.awaitStop(v1alpha1.ReasonEvicting, p.EvictionReason) {
 		p.interruptTask("the robot did not confirm the stop in time")
+	}
+	if p.EvictionWaitsFor != "" && !p.isAsked() {
+		p.requeueAtLimit(p.WindowClosesAt)
 	}
 	return true
 }
