@@ -14,7 +14,6 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
-	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
 // changeTasks evicts, updates and deletes existing Tasks. A Task that changed since the
@@ -82,14 +81,14 @@ func (w *Input) requestEviction(t *v1alpha1.Task, m Member) bool {
 	w.markEvicted(t, m.Attempt)
 	t.Spec.EvictionWaitsFor = ""
 	if m.EvictWaits {
-		t.Spec.EvictionWaitsFor = w.evictionWaitsFor()
+		t.Spec.EvictionWaitsFor = w.evictionWaitsFor(m.Robot)
 	}
 	return true
 }
 
-// evictionWaitsFor returns what an eviction for another definition waits for.
-func (w *Input) evictionWaitsFor() string {
-	if w.Waves != nil && rollout.IgnoresWindows(w.Waves.Rollout) {
+// evictionWaitsFor returns what an eviction from a robot for another definition waits for.
+func (w *Input) evictionWaitsFor(robot string) string {
+	if w.Interruptions != nil && w.ignoresWindowsOf(w.Interruptions.Robots[robot].Namespace) {
 		return v1alpha1.EvictionWaitsForHolds
 	}
 	return v1alpha1.EvictionWaitsForWindows

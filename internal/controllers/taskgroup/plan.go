@@ -218,6 +218,7 @@ func Plan(now time.Time, c Config, w Input) Actions {
 	p.planCreates()
 	p.planRemovals()
 	p.planRollout()
+	p.requeueAtWindowChange()
 	p.planStatus()
 	return p.out
 }

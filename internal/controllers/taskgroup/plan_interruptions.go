@@ -26,27 +26,46 @@ type waitingUnits struct {
 	example, task string
 }
 
-// isInterruptible reports whether all Tasks of a replica may be interrupted that have an old definition, and records
-// why not. The replica waits as a whole: its tasks may need the same definition.
-func (p *plan) isInterruptible(replica []Member) bool {
-	var first window.Interruption
-	var task string
+// replicaObstacle is why a replica is not interrupted now. The zero value means that it may be.
+type replicaObstacle struct {
+	// interruption is that of task, which may not be interrupted, and why says so. If task is empty, all may be.
+	interruption window.Interruption
+	task, why    string
+	// pausedUntil is when an eviction may be requested again, after one was withdrawn. Zero: now.
+	pausedUntil time.Time
+}
+
+func (o *replicaObstacle) isNone() bool { return o.task == "" && o.pausedUntil.IsZero() }
+
+// obstacleOf returns why the Tasks of a replica that have an old definition may not be interrupted. The replica waits
+// as a whole: its tasks may need the same definition.
+func (p *plan) obstacleOf(replica []Member) (out replicaObstacle) {
 	for _, m := range outdatedOnRobot(replica) {
 		if m.Evict == m.Attempt {
 			continue // its robot was asked already
 		}
-		if i := p.interruptionOf(&m); !i.IsAllowed() && (task == "" || i.Obstacle == window.OutsideWindow) {
-			first, task = i, m.Name
+		if i := p.interruptionOf(&m); !i.IsAllowed() && (out.task == "" || i.Obstacle == window.OutsideWindow) {
+			out.interruption, out.task, out.why = i, m.Name, p.describeInterruption(&m, i)
+		}
+		if p.now.Before(m.NextEvictAt) && m.NextEvictAt.After(out.pausedUntil) {
+			out.pausedUntil = m.NextEvictAt
 		}
 	}
-	if task == "" {
-		return true
+	return out
+}
+
+// recordObstacle counts a replica that waits, and plans again when its pause is over. One on a robot that could not
+// start it again does not count.
+func (p *plan) recordObstacle(replica []Member, o replicaObstacle) {
+	if !p.isReachable(replica) {
+		return
 	}
-	p.rollout.waiting.add(first, task)
-	if first.Opens() {
-		p.requeueAt(first.State.OpensAt)
+	if !o.pausedUntil.IsZero() {
+		p.requeueAt(o.pausedUntil)
 	}
-	return false
+	if o.task != "" {
+		p.rollout.waiting.add(o)
+	}
 }
 
 // interruptionOf returns whether a running Task may be interrupted for another definition.
@@ -57,24 +76,49 @@ func (p *plan) interruptionOf(m *Member) window.Interruption {
 	if p.view == nil {
 		p.view = p.Interruptions.Calendar.At(p.now)
 	}
-	scope := window.WindowsAndHolds
-	if p.Waves != nil && rollout.IgnoresWindows(p.Waves.Rollout) {
+	robot, scope := p.Interruptions.Robots[m.Robot], window.WindowsAndHolds
+	if p.ignoresWindowsOf(robot.Namespace) {
 		scope = window.HoldsOnly
 	}
-	robot := p.Interruptions.Robots[m.Robot]
 	return p.view.Interruption(&robot, string(m.UID), scope)
 }
 
-func (w *waitingUnits) add(i window.Interruption, task string) {
-	if w.task == "" {
-		w.example, w.task = i.String(), task
+// ignoresWindowsOf reports whether the group's Rollout ignores the maintenance windows of the robots of a namespace.
+// The windows of another namespace are not its own to ignore.
+func (w *Input) ignoresWindowsOf(robotNamespace string) bool {
+	return w.Waves != nil && rollout.IgnoresWindows(w.Waves.Rollout) && robotNamespace == w.Group.Namespace
+}
+
+// describeInterruption returns why a Task may not be interrupted. Readers of the group may not be able to read a robot
+// of another namespace: its holds name people, and its windows have names of that namespace.
+func (p *plan) describeInterruption(m *Member, i window.Interruption) string {
+	switch {
+	case p.Interruptions.Robots[m.Robot].Namespace == p.Group.Namespace:
+		return i.String()
+	case i.Obstacle == window.Held:
+		return "it is held at the robot"
 	}
-	if i.Obstacle == window.Held {
+	return "it is outside the maintenance windows of its robot"
+}
+
+// requeueAtWindowChange plans again when a window opens or closes on which this plan depends.
+func (p *plan) requeueAtWindowChange() {
+	if p.view != nil && !p.view.NextChange.IsZero() {
+		p.requeueAt(p.view.NextChange)
+	}
+}
+
+// add counts a replica that waits for its robots.
+func (w *waitingUnits) add(o replicaObstacle) {
+	if w.task == "" {
+		w.example, w.task = o.why, o.task
+	}
+	if o.interruption.Obstacle == window.Held {
 		w.held++
 		return
 	}
 	w.outsideWindow++
-	if at := i.State.OpensAt; !at.IsZero() && (w.opensAt.IsZero() || at.Before(w.opensAt)) {
+	if at := o.interruption.State.OpensAt; !at.IsZero() && (w.opensAt.IsZero() || at.Before(w.opensAt)) {
 		w.opensAt = at
 	}
 }

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,23 @@ func limited(holds map[string]v1alpha1.RobotHold, hours ...string) func(*Input) 
 	}
 }
 
+// shared moves the robots that limited has added to another namespace, with windows there that open at these hours.
+func shared(hours ...string) func(*Input) {
+	return func(w *Input) {
+		var all []v1alpha1.MaintenanceWindow
+		for _, hour := range hours {
+			w := newWindow(hour)
+			w.Namespace = "other"
+			all = append(all, w)
+		}
+		for name, r := range w.Interruptions.Robots {
+			r.Namespace = "other"
+			w.Interruptions.Robots[name] = r
+		}
+		w.Interruptions.Calendar = window.NewCalendar(all)
+	}
+}
+
 func TestPlan_Interruptions(t *testing.T) {
 	const pending, running = lifecycle.TaskPending, lifecycle.TaskRunning
 	members := func(all ...Member) func(*Input) { return func(w *Input) { w.Members = all } }
@@ -86,7 +104,7 @@ func TestPlan_Interruptions(t *testing.T) {
 		wantEvict  string
 		wantWake   time.Duration // zero: none
 	}{
-		{"an open window", []func(*Input){inWaves(), members(member(0, running, outdated)), limited(nil, "12")}, "", "a", 0},
+		{"an open window", []func(*Input){inWaves(), members(member(0, running, outdated)), limited(nil, "12")}, "", "a", time.Hour},
 		{"a closed window", []func(*Input){inWaves(), members(member(0, running, outdated)), limited(nil, "14")}, "", "", 2 * time.Hour},
 		{"one of two is open", []func(*Input){inWaves(), members(member(0, running, outdated)), limited(nil, "14", "12")}, "", "a", 0},
 		{"a window that never opens", []func(*Input){inWaves(), members(member(0, running, outdated)), limited(nil, "24")}, "", "", 0},
@@ -105,10 +123,22 @@ func TestPlan_Interruptions(t *testing.T) {
 		{"waiting tasks change at any time", []func(*Input){inWaves(), members(member(0, pending, outdated), member(1, running, outdated)), limited(nil, "14")}, "a", "", 2 * time.Hour},
 		{"also those that were interrupted before it closed", []func(*Input){inWaves(), members(member(0, pending, outdated, evictedNow), member(1, running, outdated)), limited(nil, "14")}, "a", "", 2 * time.Hour},
 		{"an interruption that was requested goes on", []func(*Input){inWaves(), members(member(0, running, outdated, evictedNow), member(1, running, outdated)), limited(nil, "12")}, "", "", 0},
+		{"the siblings of a held task wait too", []func(*Input){inWaves(), members(member(0, running, outdated), member(0, pending, outdated, otherTask)), limited(all("a"))}, "", "", 0},
+		{"also without a Rollout", []func(*Input){immediate, members(member(0, running, outdated), member(0, pending, outdated, otherTask)), limited(all("a"))}, "", "", 0},
+		{"and while the window is closed", []func(*Input){immediate, members(member(0, running, outdated), member(0, pending, outdated, otherTask)), limited(nil, "14")}, "", "", 2 * time.Hour},
+		{"and after a robot has refused", []func(*Input){immediate, members(member(0, running, outdated, evictionRefused), member(0, pending, outdated, otherTask))}, "", "", 10 * time.Second},
+		{"unless their replica is changing", []func(*Input){inWaves(), members(member(0, running, outdated), member(0, pending, outdated, evictedNow, otherTask)), limited(all("a"))}, "other a", "", 0},
+		{"also without a Rollout, unless it is", []func(*Input){immediate, members(member(0, running, outdated), member(0, pending, outdated, evictedNow, otherTask)), limited(all("a"))}, "other a", "", 0},
+		{"a failed sibling is not replaced", []func(*Input){inWaves(), members(member(0, running, outdated), member(0, pending, replaced, otherTask)), limited(all("a"))}, "", "", 0},
+		{"a Rollout ignores no windows of another namespace", []func(*Input){inWaves(ignores), members(member(0, running, outdated)), limited(nil), shared("14")}, "", "", 2 * time.Hour},
+		{"nor does a revert", []func(*Input){inWaves(inPhase(v1alpha1.RolloutReverting)), members(member(0, running, outdated, base)), limited(nil), shared("14")}, "", "", 2 * time.Hour},
 		{"replicas that are no longer wanted leave", []func(*Input){immediate, func(w *Input) { w.Group.Spec.Count = ptr.To[int32](1) }, members(member(0, running), member(1, running)), limited(all("b"), "14")}, "", "b", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, Config{}.WithDefaults(), newInput(10, append(c.in, inState("running"))...))
+			if len(got.Delete) > 0 {
+				t.Errorf("deletes %v", got.Delete)
+			}
 			var revised, evicted string
 			for _, r := range got.Revise {
 				revised += r.Name
@@ -132,10 +162,14 @@ func TestWaitingUnits_Message(t *testing.T) {
 	free.Holds = []v1alpha1.RobotHold{{ID: "1", By: "alice", Reason: "visitors"}}
 	var held, outside, both waitingUnits
 	view := calendar.At(noon)
-	held.add(view.Interruption(&free, "", window.WindowsAndHolds), "t1")
-	outside.add(view.Interruption(&limits, "", window.WindowsAndHolds), "t1")
-	both.add(view.Interruption(&limits, "", window.WindowsAndHolds), "t1")
-	both.add(view.Interruption(&free, "", window.WindowsAndHolds), "t2")
+	obstacle := func(r *window.Robot, task string) replicaObstacle {
+		i := view.Interruption(r, "", window.WindowsAndHolds)
+		return replicaObstacle{interruption: i, task: task, why: i.String()}
+	}
+	held.add(obstacle(&free, "t1"))
+	outside.add(obstacle(&limits, "t1"))
+	both.add(obstacle(&limits, "t1"))
+	both.add(obstacle(&free, "t2"))
 	for _, c := range []struct {
 		w    waitingUnits
 		want string
@@ -213,5 +247,55 @@ func TestPlan_InterruptionStories(t *testing.T) {
 			story.tell(s)
 			golden.Equal(t, name, s.output.String())
 		})
+	}
+}
+
+// A plan that has used windows is repeated when one of them closes: replicas start to wait then.
+func TestPlan_WakesWhenAWindowCloses(t *testing.T) {
+	w := newInput(10, inWaves(), inState("running"), func(w *Input) { w.Members = []Member{member(0, lifecycle.TaskRunning, outdated)} }, limited(nil, "12"))
+	if got := Plan(noon.Add(time.Minute), Config{}.WithDefaults(), w); !got.RequeueAt.Equal(noon.Add(time.Hour)) {
+		t.Errorf("requeue at %s, want when the window closes", got.RequeueAt)
+	}
+}
+
+// A unit that waits still counts as outdated, so that its rollout is not complete.
+func TestPlan_CountsTasksThatWaitWithTheirReplica(t *testing.T) {
+	for name, kind := range map[string]func(*Input){"at once": func(w *Input) { w.Job.Spec.Type = v1alpha1.JobTypeService }, "in waves": inWaves()} {
+		w := newInput(10, kind, inState("running"), func(w *Input) {
+			w.Members = []Member{member(0, lifecycle.TaskRunning, outdated), member(0, lifecycle.TaskPending, outdated, otherTask)}
+		}, limited(map[string]v1alpha1.RobotHold{"a": {ID: "1"}}))
+		p := &plan{now: noon, Config: Config{}.WithDefaults(), Input: w}
+		p.staying = w.Members
+		p.planRollout()
+		if p.rollout.outdated != 2 || p.rollout.waiting.held != 1 {
+			t.Errorf("%s: %+v", name, p.rollout)
+		}
+	}
+}
+
+// The status of a group shows nothing of robots of another namespace but that they delay it.
+func TestPlan_HidesHoldsAndWindowsOfSharedRobots(t *testing.T) {
+	hold := map[string]v1alpha1.RobotHold{"a": {ID: "1", By: "alice", Reason: "visitors"}}
+	for name, c := range map[string]struct {
+		limits []func(*Input)
+		want   string
+	}{
+		"an own hold":         {[]func(*Input){limited(hold)}, "a waits: it is held at the robot by alice: visitors"},
+		"a hold":              {[]func(*Input){limited(hold), shared()}, "a waits: it is held at the robot"},
+		"an own window":       {[]func(*Input){limited(nil, "24")}, "a waits: its maintenance window at-24 stays closed: "},
+		"a window":            {[]func(*Input){limited(nil), shared("24")}, "a waits: it is outside the maintenance windows of its robot"},
+		"when a window opens": {[]func(*Input){limited(nil), shared("14")}, ": 1, the next opens at 2026-05-01T14:00:00Z"},
+	} {
+		w := newInput(10, append([]func(*Input){func(w *Input) {
+			w.Job.Spec.Type, w.Members = v1alpha1.JobTypeService, []Member{member(0, lifecycle.TaskRunning, outdated)}
+		}}, c.limits...)...)
+		p := &plan{now: noon, Config: Config{}.WithDefaults(), Input: w}
+		p.staying = w.Members
+		p.planRollout()
+		got := p.rollout.waiting.String()
+		isOwn := strings.HasPrefix(name, "an own")
+		if isOwn && !strings.Contains(got, c.want) || !isOwn && !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -55,19 +56,20 @@ func (p *plan) planRollout() {
 	}
 	var next [][]Member
 	for _, replica := range splitByReplica(p.staying) {
-		p.planRevisions(replica)
+		obstacle, isChanging := p.obstacleOf(replica), p.isReplicaChanging(replica)
+		p.recordObstacle(replica, obstacle)
+		p.planRevisions(replica, isChanging || obstacle.isNone())
 		switch {
-		case p.isReplicaChanging(replica):
+		case isChanging:
 			p.rollout.changing = append(p.rollout.changing, replica[0].Index)
-			if p.isInterruptible(replica) {
+			if obstacle.isNone() {
 				p.planEvictions(replica)
 			}
-		case p.isReachable(replica) && len(outdatedOnRobot(replica)) > 0 && p.isInterruptible(replica):
+		case p.isReachable(replica) && len(outdatedOnRobot(replica)) > 0 && obstacle.isNone():
 			next = append(next, replica)
 		}
 	}
-	// Unhealthy replicas of the old definition change first.
-	slices.SortStableFunc(next, func(a, b []Member) int { return p.healthRank(a) - p.healthRank(b) })
+	p.sortByTurn(next)
 	free := max(p.maxParallel()-len(p.rollout.changing), 0)
 	if !p.canEvict() {
 		free = 0
@@ -76,6 +78,22 @@ func (p *plan) planRollout() {
 		p.planEvictions(replica)
 		p.rollout.changing = append(p.rollout.changing, replica[0].Index)
 	}
+}
+
+// sortByTurn orders the replicas that are evicted next. Those of which an eviction was withdrawn are last, so that
+// robots that refuse again and again do not delay all others. Unhealthy replicas of the other definition are first.
+func (p *plan) sortByTurn(next [][]Member) {
+	slices.SortStableFunc(next, func(a, b []Member) int {
+		return cmp.Or(withdrawalRank(a)-withdrawalRank(b), p.healthRank(a)-p.healthRank(b))
+	})
+}
+
+// withdrawalRank returns 1 if an eviction of a replica was withdrawn, otherwise 0.
+func withdrawalRank(replica []Member) int {
+	if slices.ContainsFunc(replica, func(m Member) bool { return !m.NextEvictAt.IsZero() }) {
+		return 1
+	}
+	return 0
 }
 
 // splitByReplica groups members, which are ordered by replica.
@@ -101,15 +119,15 @@ func outdatedOnRobot(replica []Member) []Member {
 	return out
 }
 
-// planRevisions updates waiting members to the current definition. The task controller
+// planRevisions updates waiting members to the current definition, if mayRevise. The task controller
 // first requeues exited Tasks and discards lost attempts.
-func (p *plan) planRevisions(replica []Member) {
+func (p *plan) planRevisions(replica []Member, mayRevise bool) {
 	for _, m := range replica {
 		if !m.Outdated || m.State.IsTerminal() {
 			continue
 		}
 		p.rollout.outdated++
-		if isWaiting(m.State) && m.LostAttempt == 0 && p.canRevise() {
+		if mayRevise && isWaiting(m.State) && m.LostAttempt == 0 && p.canRevise() {
 			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.isUnfinished(m)})
 			p.out.Reasons = append(p.out.Reasons, "update "+m.Name+" to the current definition")
 		}
@@ -132,10 +150,6 @@ func (p *plan) planEvictions(replica []Member) {
 	}
 	for _, m := range outdatedOnRobot(replica) {
 		if m.Evict == m.Attempt {
-			continue
-		}
-		if p.now.Before(m.NextEvictAt) {
-			p.requeueAt(m.NextEvictAt)
 			continue
 		}
 		m.EvictWaits = true

@@ -11,6 +11,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // member is the task of a replica, in its second attempt, which runs since an hour
@@ -26,14 +27,15 @@ func member(index int, state lifecycle.TaskState, changes ...func(*Member)) Memb
 	return m
 }
 
-func outdated(m *Member)        { m.Outdated = true }
-func evictedEarlier(m *Member)  { m.Evict = 1 }         // for a definition that it has now, or had
-func evictedNow(m *Member)      { m.Evict = m.Attempt } // to leave now
-func evictionWaits(m *Member)   { m.EvictWaits = true } // for holds and maintenance windows
-func evictionRefused(m *Member) { m.NextEvictAt = noon.Add(10 * time.Second) }
-func justStarted(m *Member)     { m.Since = noon }             // its run has just begun
-func betweenRuns(m *Member)     { m.Since = time.Time{} }      // its robot is about to start the next run
-func otherTask(m *Member)       { m.Name = "other " + m.Name } // another task of its replica
+func outdated(m *Member)              { m.Outdated = true }
+func evictedEarlier(m *Member)        { m.Evict = 1 }         // for a definition that it has now, or had
+func evictedNow(m *Member)            { m.Evict = m.Attempt } // to leave now
+func evictionWaits(m *Member)         { m.EvictWaits = true } // for holds and maintenance windows
+func evictionRefused(m *Member)       { m.NextEvictAt = noon.Add(10 * time.Second) }
+func evictionRefusedBefore(m *Member) { m.NextEvictAt = noon }
+func justStarted(m *Member)           { m.Since = noon }             // its run has just begun
+func betweenRuns(m *Member)           { m.Since = time.Time{} }      // its robot is about to start the next run
+func otherTask(m *Member)             { m.Name = "other " + m.Name } // another task of its replica
 
 // rolloutUnfinished is a group whose rollout had not ended when it was changed again.
 func rolloutUnfinished(w *Input) {
@@ -83,6 +85,10 @@ func TestPlan_Rollout(t *testing.T) {
 		{name: "a replica of an unfinished rollout is still changing", in: with(in(member(0, soft, outdated, evictedEarlier), member(1, running, outdated)), rolloutUnfinished), wantRevise: "a"},
 		{name: "a dispatching task with the old definition is evicted, too", in: in(member(0, dispatching, outdated)), wantEvict: "a"},
 		{name: "an eviction that was withdrawn a moment ago is not requested again", in: in(member(0, running, outdated, evictionRefused)), wantWake: 10 * time.Second},
+		{name: "nor does it delay other replicas", in: in(member(0, running, outdated, evictionRefused), member(1, running, outdated)), wantEvict: "b", wantWake: 10 * time.Second},
+		{name: "nor those of which no eviction was withdrawn, when its pause is over", in: in(member(0, running, outdated, evictionRefusedBefore), member(1, running, outdated)), wantEvict: "b"},
+		{name: "also if they are healthier", in: in(member(0, running, outdated, evictionRefusedBefore, justStarted), member(1, running, outdated)), wantEvict: "b"},
+		{name: "but then it is evicted again", in: in(member(0, running, outdated, evictionRefusedBefore)), wantEvict: "a"},
 		{name: "an exited task is left to the task controller", in: in(member(0, lifecycle.TaskExited, outdated))},
 		{name: "a task with a lost attempt is left to the task controller", in: in(member(0, pending, outdated, func(m *Member) { m.LostAttempt = 1 }))},
 		{name: "an ended task keeps its definition", in: in(member(0, lifecycle.TaskCompleted, outdated))},
@@ -255,5 +261,29 @@ func TestTaskRecord_AwaitsPauseAfterWithdrawal(t *testing.T) {
 	record = newTaskRecord(task, 0)
 	if got := record.newMember("t").NextEvictAt; !got.IsZero() {
 		t.Errorf("the next attempt waits until %s", got)
+	}
+}
+
+func TestInput_EvictionWaitsFor(t *testing.T) {
+	robots := map[string]window.Robot{"own": {Namespace: "ns"}, "shared": {Namespace: "other"}}
+	ignores := func(r *v1alpha1.Rollout) { r.Spec.IgnoreWindows = true }
+	for _, c := range []struct {
+		robot  string
+		change func(*Input)
+		want   string
+	}{
+		{"own", inWaves(), v1alpha1.EvictionWaitsForWindows},
+		{"own", inWaves(ignores), v1alpha1.EvictionWaitsForHolds},
+		{"own", inWaves(inPhase(v1alpha1.RolloutReverting)), v1alpha1.EvictionWaitsForHolds},
+		{"shared", inWaves(ignores), v1alpha1.EvictionWaitsForWindows},
+		{"shared", inWaves(inPhase(v1alpha1.RolloutReverting)), v1alpha1.EvictionWaitsForWindows},
+		{"unknown", inWaves(ignores), v1alpha1.EvictionWaitsForWindows},
+	} {
+		w := newInput(1, c.change)
+		w.Interruptions = &Interruptions{window.NewCalendar(nil), robots}
+		task := &v1alpha1.Task{Status: v1alpha1.TaskStatus{Attempt: 2}}
+		if w.requestEviction(task, Member{Attempt: 2, EvictWaits: true, Robot: c.robot}); task.Spec.EvictionWaitsFor != c.want {
+			t.Errorf("robot %s: waits for %s, want %s", c.robot, task.Spec.EvictionWaitsFor, c.want)
+		}
 	}
 }

@@ -18,20 +18,24 @@ import (
 func (p *plan) planWaves() {
 	var next [][]Member
 	for _, replica := range splitByReplica(p.staying) {
-		p.planReplacements(replica)
-		p.planWaveRevisions(replica)
+		obstacle, isChanging := p.obstacleOf(replica), p.isUnitChanging(replica)
+		p.recordObstacle(replica, obstacle)
+		mayRevise := isChanging || obstacle.isNone()
+		if mayRevise {
+			p.planReplacements(replica)
+		}
+		p.planWaveRevisions(replica, mayRevise)
 		switch {
-		case p.isUnitChanging(replica):
+		case isChanging:
 			p.rollout.changing = append(p.rollout.changing, replica[0].Index)
-			if p.isInterruptible(replica) {
+			if obstacle.isNone() {
 				p.interruptUnit(replica)
 			}
-		case p.isReachable(replica) && p.needsInterruption(replica) && p.isInterruptible(replica):
+		case p.isReachable(replica) && p.needsInterruption(replica) && obstacle.isNone():
 			next = append(next, replica)
 		}
 	}
-	// Unhealthy units of the other definition change first.
-	slices.SortStableFunc(next, func(a, b []Member) int { return p.healthRank(a) - p.healthRank(b) })
+	p.sortByTurn(next)
 	free := max(p.maxChanging()-len(p.rollout.changing)-p.startingUnits(), 0)
 	if !p.canEvict() || !p.isTargetObserved() {
 		free = 0
@@ -89,9 +93,9 @@ func describeReplacement(m Member) string {
 	return "its wave is tried again"
 }
 
-// planWaveRevisions updates waiting Tasks to the definition that they should have. It releases those that
-// were evicted for a change which no longer applies.
-func (p *plan) planWaveRevisions(replica []Member) {
+// planWaveRevisions updates waiting Tasks to the definition that they should have, if mayRevise. It releases
+// those that were evicted for a change which no longer applies.
+func (p *plan) planWaveRevisions(replica []Member, mayRevise bool) {
 	target, align := p.alignment(replica)
 	for _, m := range replica {
 		isOutdated := m.Outdated || align && isWaiting(m.State) && p.differsFrom(m, target)
@@ -100,8 +104,9 @@ func (p *plan) planWaveRevisions(replica []Member) {
 		}
 		switch {
 		case !isWaiting(m.State) || m.LostAttempt != 0 || !p.canRevise():
-		case isOutdated:
+		case isOutdated && mayRevise:
 			p.changeWaiting(m, target)
+		case isOutdated: // its replica waits as a whole
 		case m.isHeld:
 			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: true, Keep: true})
 			p.out.Reasons = append(p.out.Reasons, "start "+m.Name+" again with the definition that it has")

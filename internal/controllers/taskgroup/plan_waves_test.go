@@ -352,6 +352,21 @@ func TestPlan_WavesStatus(t *testing.T) {
 }
 
 // Whatever state a Rollout is in, only units that it reaches are touched, and no more than may be changing.
+// A robot that refuses again and again does not keep a Rollout from the units of others.
+func TestPlan_WavesPassAWithdrawnUnit(t *testing.T) {
+	for name, c := range map[string]struct {
+		first     func(*Member)
+		wantEvict string
+	}{"in its pause": {evictionRefused, "b"}, "after its pause": {evictionRefusedBefore, "b"}} {
+		w := newInput(10, inWaves(), inState("running"))
+		w.Members = []Member{member(0, lifecycle.TaskRunning, outdated, justStarted, c.first), member(1, lifecycle.TaskRunning, outdated)}
+		got := Plan(noon, Config{}.WithDefaults(), w)
+		if len(got.Evict) != 1 || got.Evict[0].Name != c.wantEvict {
+			t.Errorf("%s: evicts %+v", name, got.Evict)
+		}
+	}
+}
+
 func TestPlan_WavesTouchOnlyDecidedUnits(t *testing.T) {
 	phases := []string{
 		"", v1alpha1.RolloutPending, v1alpha1.RolloutProgressing, v1alpha1.RolloutWaitingForApproval, v1alpha1.RolloutPausing, v1alpha1.RolloutPaused,
