@@ -13,12 +13,8 @@ var obstacleStates = map[window.Obstacle]State{window.OutsideWindow: StateOutsid
 // must not be interrupted. A closed window is named before a hold. The controller of task groups decides in the same
 // way.
 func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
-	scope := window.WindowsAndHolds
-	if rollout.IgnoresWindows(p.r) {
-		scope = window.HoldsOnly
-	}
 	if u.Agent != nil {
-		is := p.view.Interruption(&u.Agent.Robot, "", scope)
+		is := p.findInterruption(&u.Agent.Robot, "")
 		p.requeueAtOpening(is)
 		return is
 	}
@@ -29,7 +25,7 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 		if t.Robot == nil || !isOnRobot || t.IsStopping || wanted.has(t) {
 			continue
 		}
-		switch is := p.view.Interruption(t.Robot, string(t.UID), scope); is.Obstacle {
+		switch is := p.findInterruption(t.Robot, string(t.UID)); is.Obstacle {
 		case window.OutsideWindow:
 			p.requeueAtOpening(is)
 			return is
@@ -39,6 +35,15 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 		}
 	}
 	return found
+}
+
+// findInterruption returns whether the Rollout may interrupt a task now on a robot.
+func (p *plan) findInterruption(robot *window.Robot, taskUID string) window.Interruption {
+	scope := window.WindowsAndHolds
+	if rollout.IgnoresWindowsOf(p.r, robot.Namespace) {
+		scope = window.HoldsOnly
+	}
+	return p.view.Interruption(robot, taskUID, scope)
 }
 
 func (p *plan) requeueAtOpening(is window.Interruption) {

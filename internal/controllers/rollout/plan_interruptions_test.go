@@ -27,7 +27,7 @@ func newWindow(hour string, site ...string) v1alpha1.MaintenanceWindow {
 // mayInterrupt reports whether the controller of task groups changes a unit now.
 func (s *story) mayInterrupt(u *Unit) bool {
 	t, scope := &u.Tasks[0], window.WindowsAndHolds
-	if rollout.IgnoresWindows(s.w.Rollout) {
+	if t.Robot != nil && rollout.IgnoresWindowsOf(s.w.Rollout, t.Robot.Namespace) {
 		scope = window.HoldsOnly
 	}
 	return t.Robot == nil || t.State != lifecycle.TaskRunning || s.w.Calendar.At(s.now).Interruption(t.Robot, string(t.UID), scope).IsAllowed()
@@ -74,6 +74,12 @@ func TestPlan_UnitsThatMayNotBeInterrupted(t *testing.T) {
 		{"both", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].Robot.Holds = []v1alpha1.RobotHold{all} }, StateOutsideWindow},
 		{"out of contact", func(s *story, u *Unit) { old(s, u, later); u.InContact = false }, StateOutOfContact},
 		{"it ignores windows", func(s *story, u *Unit) { old(s, u, later); s.w.Rollout.Spec.IgnoreWindows = true }, StateWaiting},
+		{"but not those of a shared robot", func(s *story, u *Unit) {
+			shared := later
+			shared.Namespace = "other"
+			old(s, u, shared)
+			s.w.Rollout.Spec.IgnoreWindows, u.Tasks[0].Robot.Namespace = true, "other"
+		}, StateOutsideWindow},
 		{"but not holds", func(s *story, u *Unit) {
 			old(s, u, later)
 			s.w.Rollout.Spec.IgnoreWindows, u.Tasks[0].Robot.Holds = true, []v1alpha1.RobotHold{all}

@@ -35,6 +35,12 @@ func IgnoresWindows(r *v1alpha1.Rollout) bool {
 	return r.Spec.IgnoreWindows || isReverting
 }
 
+// IgnoresWindowsOf is IgnoresWindows for the robots of a namespace. Robots that another namespace shares keep their
+// windows: the right to ignore windows is checked in the Rollout's namespace. False for nil.
+func IgnoresWindowsOf(r *v1alpha1.Rollout, robotNamespace string) bool {
+	return IgnoresWindows(r) && robotNamespace == r.Namespace
+}
+
 // DefaultDeadline is spec.deadline of a Rollout that sets none.
 const DefaultDeadline = 10 * time.Minute
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
@@ -88,7 +90,21 @@ func TestIgnoresWindows(t *testing.T) {
 			t.Errorf("%s, ignoreWindows %v: %v", c.phase, c.isSet, got)
 		}
 	}
-	if IgnoresWindows(nil) {
+	if IgnoresWindows(nil) || IgnoresWindowsOf(nil, "") {
 		t.Error("no Rollout ignores windows")
+	}
+}
+
+func TestIgnoresWindowsOf_OnlyOwnRobots(t *testing.T) {
+	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+	if IgnoresWindowsOf(r, "ns") {
+		t.Error("a Rollout ignores windows without ignoreWindows")
+	}
+	reverting := r.DeepCopy()
+	r.Spec.IgnoreWindows, reverting.Status.Phase = true, v1alpha1.RolloutReverting
+	for _, r := range []*v1alpha1.Rollout{r, reverting} {
+		if !IgnoresWindowsOf(r, "ns") || IgnoresWindowsOf(r, "other") {
+			t.Errorf("ignoreWindows %v, phase %q: own %v, shared %v", r.Spec.IgnoreWindows, r.Status.Phase, IgnoresWindowsOf(r, "ns"), IgnoresWindowsOf(r, "other"))
+		}
 	}
 }
