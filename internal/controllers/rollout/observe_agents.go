@@ -23,7 +23,7 @@ func (c *Controller) observeAgents(ctx context.Context, w *Input) error {
 	if w.Newer, err = c.findNewerOfAgents(ctx, r); err != nil {
 		return err
 	}
-	if w.Newer != "" || !countsUnits(r) {
+	if w.Newer != "" || !countsUnits(r) && r.Status.Phase != v1alpha1.RolloutComplete {
 		c.memory.Update(k, r.UID, func(m *memory) { m.dropObserved(c.Now()) })
 		return nil
 	}
