@@ -101,6 +101,8 @@ type Task struct {
 	Reason, Message string
 	// IsStopping reports whether it is being evicted.
 	IsStopping bool
+	// HasStarted reports whether it was seen on a robot with the new revision.
+	HasStarted bool
 	// EndsItself reports whether it runs to its end. Others are kept running.
 	EndsItself bool
 	// RevisedAt is when the Task got its revision.

@@ -74,6 +74,9 @@ func Plan(now time.Time, tick time.Duration, w Input) Actions {
 		p.s.Prefetched = *p.Prefetched
 	}
 	p.decide()
+	if at := p.view.NextChange; !at.IsZero() {
+		p.requeueAt(at) // a window closes, too, without a change of an object
+	}
 	p.setConditions()
 	p.finishStatus()
 	p.out.States = p.states

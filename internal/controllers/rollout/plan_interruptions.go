@@ -52,6 +52,10 @@ func (p *plan) requeueAtOpening(is window.Interruption) {
 	}
 }
 
+// onlyOpens reports whether the units of a wave that are admitted and have not finished wait for windows, except
+// for those for which it does not wait long.
+func (c *waveCounts) onlyOpens() bool { return c.opening > 0 && c.steady+c.idle == 0 }
+
 // addClosed counts a unit outside the maintenance windows of its robots.
 func (c *waveCounts) addClosed(is window.Interruption) {
 	if !is.Opens() {

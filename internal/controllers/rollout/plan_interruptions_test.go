@@ -96,10 +96,65 @@ func TestPlan_UnitsThatMayNotBeInterrupted(t *testing.T) {
 			other.Task, other.RevisedAt = "b", s.now.Add(-time.Hour)
 			u.Tasks = append(u.Tasks, other)
 		}, StateOutsideWindow},
+		{"a task is not healthy with the new revision, the other may not", func(s *story, u *Unit) {
+			addBlocked(s, u)
+			u.Tasks[0].RunsSince, u.HasLast, u.Last = time.Time{}, true, StateOutsideWindow
+		}, StateUpdating},
+		{"it is not in time", func(s *story, u *Unit) {
+			addBlocked(s, u)
+			u.Tasks[0].RunsSince, u.HasLast, u.Last, u.ChangingSince = time.Time{}, true, StateUpdating, s.now.Add(-11*time.Minute)
+		}, StateFailed},
+		{"it waits for a restart", func(s *story, u *Unit) {
+			addBlocked(s, u)
+			u.Tasks[0].State, u.Tasks[0].HasStarted, u.HasLast, u.Last = lifecycle.TaskPending, true, true, StateUpdating
+			u.ChangingSince = s.now.Add(-11 * time.Minute)
+		}, StateFailed},
+		{"it was never started", func(s *story, u *Unit) {
+			addBlocked(s, u)
+			u.Tasks[0].State = lifecycle.TaskPending
+		}, StateOutsideWindow},
 		{"with the new revision", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].Revision = "new" }, StateUpdated},
 	} {
 		if got, _ := planUnit(t, c.change); got != c.want {
 			t.Errorf("%s: state %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// addBlocked adds a task of the old revision, whose window is closed.
+func addBlocked(s *story, u *Unit) {
+	s.w.Target["g"]["b"] = "new"
+	s.w.Calendar = window.NewCalendar([]v1alpha1.MaintenanceWindow{newWindow("14")})
+	u.Tasks = append(u.Tasks, Task{
+		Name: "b", Group: "g", Task: "b", Revision: "old", State: lifecycle.TaskRunning, Robot: &window.Robot{Namespace: "ns"},
+	})
+}
+
+func TestPlan_PlansAgainWhenAWindowCloses(t *testing.T) {
+	_, actions := planUnit(t, func(s *story, u *Unit) {
+		u.Tasks[0].Revision, u.Tasks[0].Robot = "old", &window.Robot{Namespace: "ns"}
+		s.w.Calendar, s.w.Rollout.Spec.MaxWaiting = window.NewCalendar([]v1alpha1.MaintenanceWindow{newWindow("13")}), v1alpha1.NewDuration(24*time.Hour)
+		s.w.LastStatus = s.now.Add(-time.Hour)
+	})
+	if want := noon.Add(2 * time.Hour); !actions.RequeueAt.Equal(want) {
+		t.Errorf("planned again at %s, want %s", actions.RequeueAt, want)
+	}
+}
+
+// Units that wait for their window are not admitted, so that the rate also bounds how many change when it opens.
+func TestPlan_RateStopsWhileWindowsAreClosed(t *testing.T) {
+	s := newStory(t, 60, percent("all", 100))
+	s.w.Rollout.Spec.Rate = &v1alpha1.RolloutRate{PerMinute: 6}
+	s.limit(newWindow("20"))
+	s.settle()
+	s.passTime(8*time.Hour - time.Second)
+	if n := s.revisions()["new"]; n != 0 {
+		t.Fatalf("%d units were changed outside their windows", n)
+	}
+	for minute := range 5 {
+		s.passTime(time.Minute)
+		if n, most := s.revisions()["new"], 6*(minute+1)+1; n > most || n < most-2 {
+			t.Errorf("%d units were changed %d min after the window has opened, want at most %d", n, minute+1, most)
 		}
 	}
 }

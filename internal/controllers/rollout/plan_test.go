@@ -294,6 +294,14 @@ func TestPlan_UnitStates(t *testing.T) {
 		{"it was healthy until a minute ago", func(s *story, u *Unit) {
 			u.Tasks[0].State, u.HasLast, u.Last, u.ChangingSince = lifecycle.TaskPending, true, StateUpdating, ago(s, time.Minute)
 		}, StateUpdating},
+		{"a task has another revision, and the manager has started a minute ago", func(s *story, u *Unit) {
+			s.w.ObservedSince = ago(s, 2*time.Minute)
+			u.Tasks = append(u.Tasks, Task{Name: "b", Group: "g", Task: "b", Revision: "old", State: lifecycle.TaskRunning, IsStopping: true})
+		}, StateUpdating},
+		{"the same after the deadline", func(s *story, u *Unit) {
+			s.w.ObservedSince = ago(s, 11*time.Minute)
+			u.Tasks = append(u.Tasks, Task{Name: "b", Group: "g", Task: "b", Revision: "old", State: lifecycle.TaskRunning, IsStopping: true})
+		}, StateFailed},
 		{"the manager has just started", func(s *story, u *Unit) {
 			u.Tasks[0].State, s.w.ObservedSince = lifecycle.TaskPending, ago(s, time.Second)
 		}, StateUpdating},

@@ -141,7 +141,7 @@ func (p *plan) findState(u *Unit, wave int) State {
 	case !u.InContact && !u.hasStarted(p.Target):
 		return StateOutOfContact
 	}
-	if state, isBlocked := obstacleStates[p.findObstacle(u, p.Target).Obstacle]; isBlocked {
+	if state, isBlocked := obstacleStates[p.findObstacle(u, p.Target).Obstacle]; isBlocked && !p.isStarting(u, wave) {
 		return state
 	}
 	switch {
@@ -154,6 +154,14 @@ func (p *plan) findState(u *Unit, wave int) State {
 		return StateFailed
 	}
 	return StateUpdating
+}
+
+// isStarting reports whether a Task of the new revision was started and is not healthy. Its deadline passes also
+// while another Task of the unit cannot be changed, which would hide that the revision is broken.
+func (p *plan) isStarting(u *Unit, wave int) bool {
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		return p.Target.has(&t) && (t.HasStarted || t.State.HoldsResources()) && !p.isHealthy(&t, p.healthyTime(t.Group, wave))
+	})
 }
 
 // describeDeadline returns the failure of a unit that has exceeded the deadline. A revision may be what ended the
@@ -298,6 +306,9 @@ func (p *plan) hasExceededDeadline(u *Unit, wave int) bool {
 		from = p.now
 	case from.IsZero():
 		from = later(p.ObservedSince, p.startedAt(wave))
+	}
+	if u.hasOther(p.Target) {
+		from = later(from, p.ObservedSince) // a manager before may have seen it begin, which is not stored
 	}
 	from = later(from, p.resumedAt())
 	at := later(from.Add(rollout.Deadline(p.r)), p.ObservedSince.Add(min(rollout.Deadline(p.r), settleTime)))

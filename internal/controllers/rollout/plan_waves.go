@@ -239,6 +239,10 @@ func (p *plan) raiseAdmission(i int) {
 		p.admit(i, free)
 		return
 	}
+	if p.waveCounts[i].onlyOpens() {
+		w.AdmittedAt = nil // the rate begins again when a window has opened
+		return
+	}
 	if w.AdmittedAt == nil || p.Rollout.Status.Phase != v1alpha1.RolloutProgressing && p.now.After(w.StartedAt.Time) {
 		w.AdmittedAt = p.microNow() // it was paused
 	}

@@ -27,6 +27,8 @@ type run struct {
 	attempt     int32
 	number      int64
 	since, seen time.Time // zero if it has not been seen to run
+	// hasStarted is that of Task. It outlasts a run.
+	hasStarted bool
 }
 
 // unitSighting is what was seen of a unit.
@@ -63,8 +65,9 @@ func (s *sightings) observeTask(now time.Time, o *v1alpha1.Task, group string, t
 	if !target.has(&t) {
 		return t
 	}
+	was := s.last[o.UID]
 	r := run{attempt: o.Status.Attempt, number: taskstate.CurrentRun(o)}
-	if was := s.last[o.UID]; was.attempt == r.attempt && was.number == r.number {
+	if was.attempt == r.attempt && was.number == r.number {
 		r = was
 	}
 	switch isRunning := taskstate.IsRunning(o); {
@@ -75,8 +78,9 @@ func (s *sightings) observeTask(now time.Time, o *v1alpha1.Task, group string, t
 	case t.State != lifecycle.TaskUnknown:
 		r.since, r.seen = time.Time{}, time.Time{}
 	}
+	r.hasStarted = was.hasStarted || t.State.HoldsResources()
 	s.runs[o.UID] = r
-	t.RunsSince, t.SeenRunning = r.since, r.seen
+	t.RunsSince, t.SeenRunning, t.HasStarted = r.since, r.seen, r.hasStarted
 	return t
 }
 
