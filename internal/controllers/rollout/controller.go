@@ -55,6 +55,7 @@ type memory struct {
 	revisions  revisionCache
 	fleet      fleetCache
 	sightings  sightings
+	orders     map[string]orderSighting // by robot
 }
 
 // Add starts the controller with the manager.
@@ -112,10 +113,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if w == nil {
-		return reconcile.Result{}, c.dropOrders(ctx, req.NamespacedName)
-	}
 	now := c.Now()
+	if w == nil {
+		again, err := c.dropOrders(ctx, now, req.NamespacedName)
+		return kit.RequeueAt(again, now), err
+	}
 	fetching, err := c.planPrefetch(ctx, now, w)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -124,12 +126,15 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		w.Prefetched = &fetching.plan.Prefetched
 	}
 	actions := Plan(now, c.Tick, *w)
-	if retry := fetching.plan.RequeueAt; !retry.IsZero() {
-		kit.SetEarliest(&actions.RequeueAt, retry)
-	}
 	c.memory.Update(req.NamespacedName, w.Rollout.UID, func(m *memory) { m.sightings.recordStates(now, w.Units, actions.States) })
-	if err := errors.Join(c.apply(ctx, w.Rollout, actions), c.applyPrefetch(ctx, fetching)); err != nil {
+	again, err := c.applyPrefetch(ctx, now, fetching)
+	if err := errors.Join(c.apply(ctx, w.Rollout, actions), err); err != nil {
 		return reconcile.Result{}, err
+	}
+	for _, at := range []time.Time{fetching.plan.RequeueAt, again} {
+		if !at.IsZero() {
+			kit.SetEarliest(&actions.RequeueAt, at)
+		}
 	}
 	return kit.RequeueAt(actions.RequeueAt, now), nil
 }

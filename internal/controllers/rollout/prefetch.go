@@ -64,8 +64,36 @@ func (c *Controller) planPrefetch(ctx context.Context, now time.Time, w *Input) 
 		has[robot.Name], p.robots[robot.Name] = true, robot
 		robots = append(robots, newPrefetchRobot(robot, r, missing, isForeign))
 	}
+	c.memory.Update(client.ObjectKeyFromObject(r), r.UID, func(m *memory) { m.orders = observeOrders(now, r, m.orders, robots) })
 	p.plan = rollout.PlanPrefetch(now, r, w.TargetName, robots)
 	return p, nil
+}
+
+// orderSighting is what this manager has seen of the orders of a robot.
+type orderSighting struct {
+	attempt   int32     // of the order that it has not reported about
+	orderedAt time.Time // as in rollout.PrefetchRobot, like silentAt
+	silentAt  time.Time
+}
+
+// observeOrders sets since when robots have not reported about their orders, and returns that for the next time.
+func observeOrders(now time.Time, r *v1alpha1.Rollout, last map[string]orderSighting, robots []rollout.PrefetchRobot) map[string]orderSighting {
+	next := make(map[string]orderSighting, len(robots))
+	for i := range robots {
+		robot := &robots[i]
+		is := last[robot.Name]
+		switch {
+		case !robot.AwaitsReport(r):
+			is.orderedAt = time.Time{}
+		case is.orderedAt.IsZero() || is.attempt != robot.Order.Attempt:
+			is.orderedAt, is.attempt = now, robot.Order.Attempt
+		case now.Sub(is.orderedAt) >= rollout.PrefetchReportTime:
+			is.silentAt = now
+		}
+		robot.OrderedAt, robot.SilentAt = is.orderedAt, is.silentAt
+		next[robot.Name] = is
+	}
+	return next
 }
 
 // planNoPrefetch removes the orders of a Rollout for which robots do not fetch, or which was deleted.
@@ -149,31 +177,35 @@ func (u *Unit) hasGroup(group string, revisions map[string]string) bool {
 	return len(has) == len(revisions)
 }
 
-// applyPrefetch writes the orders. A robot that has changed meanwhile is planned again with its change.
-func (c *Controller) applyPrefetch(ctx context.Context, p prefetch) error {
+// applyPrefetch writes the orders. If a robot has changed meanwhile, it returns when to plan again: the change need
+// not be one that causes a plan. Otherwise it returns zero.
+func (c *Controller) applyPrefetch(ctx context.Context, now time.Time, p prefetch) (again time.Time, err error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.plan.Orders)) {
 		robot := p.robots[name].DeepCopy()
 		robot.Status.PrefetchOrder = p.plan.Orders[name]
-		err := c.Status().Update(ctx, robot) // refused if the robot has changed
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		switch err := c.Status().Update(ctx, robot); { // refused if the robot has changed
+		case apierrors.IsConflict(err):
+			again = now.Add(c.Tick)
+		case err != nil && !apierrors.IsNotFound(err):
 			errs = append(errs, fmt.Errorf("write the prefetch order of robot %s: %w", name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return again, errors.Join(errs...)
 }
 
-// dropOrders removes the orders of a Rollout if it was deleted. It may exist, with a cache that is stale.
-func (c *Controller) dropOrders(ctx context.Context, k types.NamespacedName) error {
+// dropOrders removes the orders of a Rollout if it was deleted. It may exist, with a cache that is stale. It returns
+// the same as applyPrefetch.
+func (c *Controller) dropOrders(ctx context.Context, now time.Time, k types.NamespacedName) (again time.Time, err error) {
 	var r v1alpha1.Rollout
 	if err := c.Get(ctx, k, &r, client.UnsafeDisableDeepCopy); !apierrors.IsNotFound(err) {
-		return err
+		return again, err
 	}
 	p, err := c.planNoPrefetch(ctx, k)
 	if err != nil {
-		return err
+		return again, err
 	}
-	return c.applyPrefetch(ctx, p)
+	return c.applyPrefetch(ctx, now, p)
 }
 
 // prefetchHandler enqueues the Rollouts that may use a robot when it has reported about an order, or lost

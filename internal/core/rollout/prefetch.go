@@ -14,6 +14,10 @@ const (
 	MaxPrefetchAttempts = 3
 )
 
+// PrefetchReportTime is how long a robot in contact keeps its turn without a report. It may ask again after
+// PrefetchRetryAfter.
+const PrefetchReportTime = 10 * time.Minute
+
 // PrefetchRobot is a robot as far as prefetching for one Rollout is concerned.
 type PrefetchRobot struct {
 	Name string
@@ -28,6 +32,20 @@ type PrefetchRobot struct {
 	HasForeignOrder bool
 	// Report about the Rollout. If nil, there is none.
 	Report *v1alpha1.RobotPrefetch
+	// OrderedAt is since when the robot was seen in contact with an order about which it has not reported. Zero
+	// without such an order.
+	OrderedAt time.Time
+	// SilentAt is when it last lost its turn because of that. Zero if it never did.
+	SilentAt time.Time
+}
+
+// AwaitsReport reports whether the robot is in contact and has not reported about its order for a Rollout.
+func (p *PrefetchRobot) AwaitsReport(r *v1alpha1.Rollout) bool {
+	return p.isOrdered(r) && p.IsOnline && (p.Report == nil || p.Report.Attempt < p.Order.Attempt)
+}
+
+func (p *PrefetchRobot) isOrdered(r *v1alpha1.Rollout) bool {
+	return p.Order != nil && p.Order.ID == string(r.UID)
 }
 
 // PrefetchPlan is what to write for a Rollout.
@@ -54,8 +72,8 @@ func IsPrefetching(r *v1alpha1.Rollout) bool {
 }
 
 // PlanPrefetch decides which robots fetch now what a Rollout needs, in the order of the Rollout. A robot has its
-// turn until it reports the end or loses contact. The plan depends on nothing that is not stored in
-// the robots, so it continues after a restart.
+// turn until it reports the end, loses contact or does not report for too long. Except for that time, the
+// plan depends on nothing that is not stored in the robots, so it continues after a restart.
 func PlanPrefetch(now time.Time, r *v1alpha1.Rollout, revision string, robots []PrefetchRobot) PrefetchPlan {
 	p := PrefetchPlan{Orders: map[string]*v1alpha1.RobotPrefetchOrder{}}
 	var waiting []*PrefetchRobot
@@ -65,8 +83,8 @@ func PlanPrefetch(now time.Time, r *v1alpha1.Rollout, revision string, robots []
 		if robot.Report != nil && robot.Report.State == v1alpha1.PrefetchDone {
 			p.Prefetched++
 		}
-		switch isOwn := robot.Order != nil && robot.Order.ID == string(r.UID); {
-		case isOwn && (!IsPrefetching(r) || !robot.needsTurn()):
+		switch isOwn := robot.isOrdered(r); {
+		case isOwn && (!IsPrefetching(r) || !robot.needsTurn(now, &p.RequeueAt)):
 			p.Orders[robot.Name] = nil
 		case isOwn:
 			turns++
@@ -83,18 +101,36 @@ func PlanPrefetch(now time.Time, r *v1alpha1.Rollout, revision string, robots []
 	return p
 }
 
-// needsTurn reports whether a robot that has its turn keeps it.
-func (p *PrefetchRobot) needsTurn() bool {
-	if len(p.Groups) == 0 || !p.IsOnline {
+// needsTurn reports whether a robot that has its turn keeps it. If that ends without a report, until is set to the
+// earliest of such times.
+func (p *PrefetchRobot) needsTurn(now time.Time, until *time.Time) bool {
+	if len(p.Groups) == 0 || !p.IsOnline || !p.CanPrefetch {
 		return false
 	}
-	return p.Report == nil || p.Report.Attempt < p.Order.Attempt || p.Report.State == v1alpha1.PrefetchFetching
+	if p.Report == nil || p.Report.Attempt < p.Order.Attempt {
+		return p.OrderedAt.IsZero() || isBefore(now, p.OrderedAt.Add(PrefetchReportTime), until)
+	}
+	return p.Report.State == v1alpha1.PrefetchFetching
 }
 
-// canBegin reports whether a robot may have its turn. If it must wait after a failure, until is set to the
-// earliest of such times.
+// isBefore reports whether a time has not come yet. Until is then set to it, unless it is earlier.
+func isBefore(now, at time.Time, until *time.Time) bool {
+	if !now.Before(at) {
+		return false
+	}
+	if until.IsZero() || at.Before(*until) {
+		*until = at
+	}
+	return true
+}
+
+// canBegin reports whether a robot may have its turn. If it must wait after a failure or without a report, until is
+// set to the earliest of such times.
 func (p *PrefetchRobot) canBegin(now time.Time, until *time.Time) bool {
 	if len(p.Groups) == 0 || !p.IsOnline || !p.CanPrefetch {
+		return false
+	}
+	if !p.SilentAt.IsZero() && isBefore(now, p.SilentAt.Add(PrefetchRetryAfter), until) {
 		return false
 	}
 	if p.Report == nil || p.Report.State == v1alpha1.PrefetchFetching {
@@ -103,11 +139,7 @@ func (p *PrefetchRobot) canBegin(now time.Time, until *time.Time) bool {
 	if p.Report.State == v1alpha1.PrefetchDone || p.Report.Attempt >= MaxPrefetchAttempts || p.Report.At == nil {
 		return false
 	}
-	due := p.Report.At.Add(PrefetchRetryAfter)
-	if now.Before(due) && (until.IsZero() || due.Before(*until)) {
-		*until = due
-	}
-	return !now.Before(due)
+	return !isBefore(now, p.Report.At.Add(PrefetchRetryAfter), until)
 }
 
 func maxPrefetchRobots(r *v1alpha1.Rollout) int {

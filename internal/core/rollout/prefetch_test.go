@@ -72,6 +72,20 @@ func TestPlanPrefetch_OneRobot(t *testing.T) {
 		"ends its turn":                      {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Done", 1, 0) }, removed},
 		"ends its turn with a failure":       {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Failed", 1, 0) }, removed},
 		"loses its turn out of contact":      {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.IsOnline = order("", 1), false }, removed},
+		"loses its turn without a report": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
+			p.Order, p.OrderedAt = order("", 1), prefetchNow.Add(-PrefetchReportTime)
+		}, removed},
+		"loses its turn without a report about the last attempt": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
+			p.Order, p.Report, p.OrderedAt = order("", 2), report("Failed", 1, time.Hour), prefetchNow.Add(-PrefetchReportTime)
+		}, removed},
+		"keeps its turn until it should report": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
+			p.Order, p.OrderedAt = order("", 1), prefetchNow.Add(time.Second-PrefetchReportTime)
+		}, none},
+		"has not reported a moment ago": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.SilentAt = prefetchNow.Add(-time.Minute) }, none},
+		"has not reported a while ago":  {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.SilentAt = prefetchNow.Add(-PrefetchRetryAfter) }, 1},
+		"loses its turn with an old agent": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
+			p.Order, p.CanPrefetch = order("", 1), false
+		}, removed},
 		"loses its turn when it was changed": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Groups = order("", 1), nil }, removed},
 		"is not asked while paused":          {func(r *v1alpha1.Rollout, _ *PrefetchRobot) { r.Status.Phase = v1alpha1.RolloutPaused }, none},
 		"loses its turn while paused": {func(r *v1alpha1.Rollout, p *PrefetchRobot) {
