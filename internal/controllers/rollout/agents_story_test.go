@@ -118,8 +118,10 @@ func (s *agentStory) plan() Actions {
 	s.seen.observeContact(s.now, w.Units)
 	s.seen.observeAgents(s.now, w.Units)
 	s.seen.finish()
+	w.ReturnedAt = s.seen.returnedAt
 	actions := Plan(s.now, tick, w)
 	s.seen.recordStates(s.now, w.Units, actions.States)
+	s.seen.recordUnreverted(s.now, actions.Unreverted)
 	if actions.Status != nil {
 		next := *s.rollout
 		next.Status = *actions.Status

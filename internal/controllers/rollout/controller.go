@@ -126,7 +126,10 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		w.Prefetched = &fetching.plan.Prefetched
 	}
 	actions := Plan(now, c.Tick, *w)
-	c.memory.Update(req.NamespacedName, w.Rollout.UID, func(m *memory) { m.sightings.recordStates(now, w.Units, actions.States) })
+	c.memory.Update(req.NamespacedName, w.Rollout.UID, func(m *memory) {
+		m.sightings.recordStates(now, w.Units, actions.States)
+		m.sightings.recordUnreverted(now, actions.Unreverted)
+	})
 	again, err := c.applyPrefetch(ctx, now, fetching)
 	if err := errors.Join(c.apply(ctx, w.Rollout, actions), err); err != nil {
 		return reconcile.Result{}, err

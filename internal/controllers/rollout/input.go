@@ -32,6 +32,8 @@ type Input struct {
 	Calendar *window.Calendar
 	// ObservedSince is since when this manager observes the Rollout.
 	ObservedSince time.Time
+	// ReturnedAt is when this manager has seen the last unit return, or the revert begin. Zero if not yet.
+	ReturnedAt time.Time
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
 }
@@ -64,6 +66,8 @@ type Unit struct {
 	// ChangingSince is when the unit was seen to become StateUpdating. Zero if it was that from the start, or
 	// is not.
 	ChangingSince time.Time
+	// BlockedAt is when the unit was last seen held or outside its windows. Zero if it never was.
+	BlockedAt time.Time
 	// Last is the state in the plan before, if HasLast.
 	Last    State
 	HasLast bool
@@ -99,8 +103,12 @@ type Task struct {
 	Revision        string
 	State           lifecycle.TaskState
 	Reason, Message string
-	// IsStopping reports whether it is being evicted.
+	// IsEvicting reports whether its eviction is requested, which no window or hold has withdrawn.
+	IsEvicting bool
+	// IsStopping reports whether it is being evicted: that is requested, or was ordered and is not withdrawn.
 	IsStopping bool
+	// WithdrawnAt is when an order to stop the present attempt was withdrawn. Zero without one.
+	WithdrawnAt time.Time
 	// HasStarted reports whether it was seen on a robot with the new revision.
 	HasStarted bool
 	// EndsItself reports whether it runs to its end. Others are kept running.

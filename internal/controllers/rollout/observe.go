@@ -29,7 +29,9 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 		return nil, err
 	}
 	w := &Input{Rollout: &r}
-	c.memory.Update(k, r.UID, func(m *memory) { w.LastStatus, w.ObservedSince = m.lastStatus, m.sightings.since })
+	c.memory.Update(k, r.UID, func(m *memory) {
+		w.LastStatus, w.ObservedSince, w.ReturnedAt = m.lastStatus, m.sightings.since, m.sightings.returnedAt
+	})
 	if r.Spec.Target.IsAgent() {
 		return w, c.observeAgents(ctx, w)
 	}

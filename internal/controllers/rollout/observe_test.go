@@ -43,3 +43,29 @@ func TestObserveAgents_ReadsUnitsOfCompleteRollouts(t *testing.T) {
 		}
 	}
 }
+
+func TestNewTask_OrdersToStop(t *testing.T) {
+	at := metav1.NewMicroTime(noon)
+	for _, c := range []struct {
+		name                   string
+		evict                  int32 // of the spec
+		order                  *v1alpha1.TaskInterruption
+		isEvicting, isStopping bool
+		withdrawnAt            time.Time
+	}{
+		{"none", 0, nil, false, false, time.Time{}},
+		{"an eviction is requested", 2, nil, true, true, time.Time{}},
+		{"that of an earlier attempt", 1, nil, false, false, time.Time{}},
+		{"an order is in force", 0, &v1alpha1.TaskInterruption{Attempt: 2}, false, true, time.Time{}},
+		{"an order was withdrawn", 0, &v1alpha1.TaskInterruption{Attempt: 2, WithdrawnAt: &at}, false, false, noon},
+		{"an order of an earlier attempt", 0, &v1alpha1.TaskInterruption{Attempt: 1, WithdrawnAt: &at}, false, false, time.Time{}},
+		{"it is requested again", 2, &v1alpha1.TaskInterruption{Attempt: 2, WithdrawnAt: &at}, true, true, noon},
+	} {
+		o := running(2, noon)
+		o.Spec.EvictAttempt, o.Status.Interruption = c.evict, c.order
+		got := newTask(o, "g")
+		if got.IsEvicting != c.isEvicting || got.IsStopping != c.isStopping || !got.WithdrawnAt.Equal(c.withdrawnAt) {
+			t.Errorf("%s: evicting %v, stopping %v, withdrawn at %s", c.name, got.IsEvicting, got.IsStopping, got.WithdrawnAt)
+		}
+	}
+}

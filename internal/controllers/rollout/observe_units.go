@@ -303,12 +303,27 @@ func (u *units) robotOf(unit string) string {
 // newTask converts a Task without what was seen of it.
 func newTask(t *v1alpha1.Task, group string) Task {
 	isBatch := !v1alpha1.IsKeptRunning(t.Spec.Type)
+	isEvicting := t.Spec.EvictAttempt != 0 && t.Spec.EvictAttempt == t.Status.Attempt
+	isOrdered, withdrawnAt := findOrder(t)
 	return Task{
 		Name: t.Name, UID: t.UID, Group: group, Task: t.Spec.Name, Revision: revision.TaskRevision(t),
 		State: lifecycle.TaskState(t.Status.State).OrPending(), Reason: t.Status.Reason, Message: describeState(t),
-		IsStopping: t.Spec.EvictAttempt != 0 && t.Spec.EvictAttempt == t.Status.Attempt,
+		IsEvicting: isEvicting, IsStopping: isEvicting || isOrdered, WithdrawnAt: withdrawnAt,
 		EndsItself: isBatch && !t.Spec.Daemon,
 		RevisedAt:  revision.RevisedAt(t),
+	}
+}
+
+// findOrder reports whether an order to stop the present attempt is in force, and returns when the last one was
+// withdrawn.
+func findOrder(t *v1alpha1.Task) (isOrdered bool, withdrawnAt time.Time) {
+	switch i := t.Status.Interruption; {
+	case i == nil || i.Attempt != t.Status.Attempt:
+		return false, time.Time{}
+	case i.WithdrawnAt == nil:
+		return true, time.Time{}
+	default:
+		return false, i.WithdrawnAt.Time
 	}
 }
 

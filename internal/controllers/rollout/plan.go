@@ -36,6 +36,8 @@ type Actions struct {
 	RequeueAt time.Time
 	// States are those of Input.Units, in the same order. Nil if they were not needed.
 	States []State
+	// Unreverted is how many units in contact are left to return in a revert.
+	Unreverted int
 }
 
 // Event is an event of a Rollout.
@@ -193,34 +195,6 @@ func (p *plan) beginRevert(reason, why string) {
 	p.s.CompletedAt, p.s.CurrentWave = nil, ""
 	p.setFailed(reason, why)
 	p.revert()
-}
-
-// revert ends a Rollout once no unit in contact has another revision than the current one of the Job, or the
-// version of the Rollout. Others follow when they are back, or released.
-func (p *plan) revert() {
-	left, held := p.countUnreverted()
-	if left > 0 {
-		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to %s", countOf(left, "unit"), p.describeBase()))
-		return
-	}
-	p.end(v1alpha1.RolloutReverted, p.describeEnd(p.describeReverted(held)))
-	p.addEvent(Event{Reason: v1alpha1.RolloutReverted, Message: p.s.Message, IsWarning: true})
-}
-
-// countUnreverted returns how many units in contact have another revision than the current one of the Job, and how
-// many of others are held.
-func (p *plan) countUnreverted() (left, held int) {
-	for i := range p.Units {
-		u := &p.Units[i]
-		switch {
-		case !u.InContact || !p.needsRevert(u):
-		case p.findObstacle(u, p.Current).Obstacle == window.Held:
-			held++
-		default:
-			left++
-		}
-	}
-	return left, held
 }
 
 // end sets a phase in which the Rollout changes nothing anymore.

@@ -64,18 +64,6 @@ func (p *plan) describeBase() string {
 	return fmt.Sprintf("revision %d", p.Job.Status.CurrentRevision)
 }
 
-// describeReverted returns how a revert has ended, of which so many units are held.
-func (p *plan) describeReverted(held int) string {
-	text := "no agent in contact is left to return to the version of before"
-	if !p.isOfAgents() {
-		text = fmt.Sprintf("all units in contact have revision %d", p.Job.Status.CurrentRevision)
-	}
-	if held > 0 {
-		text += fmt.Sprintf(", except %s held at the robots", countOf(held, "unit"))
-	}
-	return text
-}
-
 // findAgentState returns the state of an agent in a wave that has started.
 func (p *plan) findAgentState(u *Unit, wave int) State {
 	a := u.Agent

@@ -22,7 +22,7 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 	for i := range u.Tasks {
 		t := &u.Tasks[i]
 		isOnRobot := t.State == lifecycle.TaskRunning || t.State == lifecycle.TaskDispatching
-		if t.Robot == nil || !isOnRobot || t.IsStopping || wanted.has(t) {
+		if t.Robot == nil || !isOnRobot || t.IsEvicting || wanted.has(t) {
 			continue
 		}
 		switch is := p.findInterruption(t.Robot, string(t.UID)); is.Obstacle {

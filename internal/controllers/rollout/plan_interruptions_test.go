@@ -87,8 +87,16 @@ func TestPlan_UnitsThatMayNotBeInterrupted(t *testing.T) {
 		{"a task that waits", func(s *story, u *Unit) { old(s, u, later); u.Tasks[0].State = lifecycle.TaskPending }, StateWaiting},
 		{"a task that is being stopped", func(s *story, u *Unit) {
 			old(s, u, later)
-			u.Tasks[0].IsStopping, u.ChangingSince = true, s.now.Add(-time.Minute)
+			u.Tasks[0].IsEvicting, u.Tasks[0].IsStopping, u.ChangingSince = true, true, s.now.Add(-time.Minute)
 		}, StateUpdating},
+		{"a task whose eviction was withdrawn, with the order still in force", func(s *story, u *Unit) {
+			old(s, u, later)
+			u.Tasks[0].IsStopping = true
+		}, StateOutsideWindow},
+		{"a task whose order was withdrawn", func(s *story, u *Unit) {
+			old(s, u, later)
+			u.Tasks[0].WithdrawnAt = s.now
+		}, StateOutsideWindow},
 		{"a task has changed, the other may not", func(s *story, u *Unit) {
 			s.w.Target["g"]["b"] = "new"
 			other := u.Tasks[0]
@@ -118,6 +126,67 @@ func TestPlan_UnitsThatMayNotBeInterrupted(t *testing.T) {
 		if got, _ := planUnit(t, c.change); got != c.want {
 			t.Errorf("%s: state %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// A robot that does not confirm a stop is asked again and again. Each order, and each pause, must not restart the
+// deadline.
+func TestPlan_UnconfirmedStopsEndTheWave(t *testing.T) {
+	s := newStory(t, 2, percent("all", 100))
+	s.cannotChange = true
+	s.settle()
+	for range 40 {
+		for _, isOrdered := range []bool{true, false} {
+			for i := range s.w.Units {
+				task := &s.w.Units[i].Tasks[0]
+				if task.IsEvicting, task.IsStopping, task.WithdrawnAt = isOrdered, isOrdered, s.now; isOrdered {
+					task.WithdrawnAt = time.Time{}
+				}
+			}
+			s.settle()
+			s.passTime(15 * time.Second)
+		}
+	}
+	s.phase(v1alpha1.RolloutComplete)
+	if c := s.w.Rollout.Status.Counts; c.Failed != 2 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// In a revert, no unit keeps the others from the end whose robot does not confirm the stop.
+func TestPlan_RevertEndsWithoutUnitsThatDoNotReturn(t *testing.T) {
+	s := newStory(t, 3, percent("all", 100))
+	s.settle()
+	s.passTime(time.Minute)
+	s.cannotChange = true
+	s.change("desiredState is reverted", func() { s.w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredReverted })
+	s.passTime(9 * time.Minute)
+	s.change("r01 returns", func() { s.revise(s.unit("r01"), "old") })
+	s.passTime(9 * time.Minute)
+	s.phase(v1alpha1.RolloutReverting)
+	s.passTime(time.Minute)
+	s.phase(v1alpha1.RolloutReverted)
+	if text := s.w.Rollout.Status.Message; !strings.HasSuffix(text, "except 2 units of which none has returned for 10m0s: r00, r02") {
+		t.Error(text)
+	}
+}
+
+// The right to ignore windows does not extend to robots that are only shared, and these must not hold the revert.
+func TestPlan_RevertDoesNotWaitForWindowsOfSharedRobots(t *testing.T) {
+	s := newStory(t, 3, percent("all", 100))
+	s.settle()
+	s.passTime(time.Minute)
+	shared := newWindow("20")
+	shared.Namespace = "other"
+	s.change("the window of r01, which is shared, closes", func() {
+		s.limit(newWindow("20"), shared)
+		s.unit("r01").Tasks[0].Robot = &window.Robot{Namespace: "other"}
+	})
+	s.change("desiredState is reverted", func() { s.w.Rollout.Spec.DesiredState = v1alpha1.RolloutDesiredReverted })
+	s.passTime(time.Minute)
+	s.phase(v1alpha1.RolloutReverted)
+	if n := s.revisions(); n["old"] != 2 || !strings.HasSuffix(s.w.Rollout.Status.Message, "except 1 unit outside the maintenance windows of shared robots") {
+		t.Errorf("%v: %s", n, s.w.Rollout.Status.Message)
 	}
 }
 

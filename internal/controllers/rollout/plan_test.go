@@ -225,6 +225,23 @@ func TestPlan_UnitStates(t *testing.T) {
 		{"it does not stop", func(s *story, u *Unit) {
 			u.Tasks[0].Revision, u.Tasks[0].IsStopping, u.ChangingSince = "old", true, ago(s, 11*time.Minute)
 		}, StateFailed},
+		{"its robot did not confirm the stop, and is asked again later", func(s *story, u *Unit) {
+			u.Tasks[0].Revision, u.Tasks[0].WithdrawnAt, u.ChangingSince = "old", ago(s, time.Second), ago(s, time.Minute)
+		}, StateUpdating},
+		{"the same for the deadline", func(s *story, u *Unit) {
+			u.Tasks[0].Revision, u.Tasks[0].WithdrawnAt, u.ChangingSince = "old", ago(s, time.Second), ago(s, 11*time.Minute)
+		}, StateFailed},
+		{"a stop was withdrawn before the wave", func(s *story, u *Unit) {
+			u.Tasks[0].Revision, u.Tasks[0].WithdrawnAt = "old", noon.Add(-time.Second)
+		}, StateWaiting},
+		{"a stop was withdrawn because of a hold", func(s *story, u *Unit) {
+			u.Tasks[0].Revision, u.Tasks[0].WithdrawnAt, u.BlockedAt = "old", ago(s, time.Minute), ago(s, time.Second)
+		}, StateWaiting},
+		{"a stop was withdrawn, and the unit is not admitted", func(s *story, u *Unit) {
+			u.Tasks[0].Revision, u.Tasks[0].WithdrawnAt = "old", ago(s, time.Second)
+			s.w.Rollout.Status.Waves[0].AdmittedBound, s.w.Rollout.Status.Waves[0].FinishedAt = 0, nil
+			s.w.Rollout.Spec.DesiredState, s.w.Rollout.Status.Phase = v1alpha1.RolloutDesiredPaused, v1alpha1.RolloutProgressing
+		}, StateWaiting},
 		{"no task", func(s *story, u *Unit) { u.Tasks = nil }, StateWaiting},
 		{"one task of two", func(s *story, u *Unit) { s.w.Target["g"]["b"] = "new" }, StateFailed},
 		{"one task of two, for a short time", func(s *story, u *Unit) { s.w.Target["g"]["b"], u.Tasks[0].RevisedAt = "new", ago(s, time.Minute) }, StateUpdating},

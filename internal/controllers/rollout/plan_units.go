@@ -145,7 +145,7 @@ func (p *plan) findState(u *Unit, wave int) State {
 		return state
 	}
 	switch {
-	case !u.isChanging(p.Target):
+	case !p.isChanging(u, wave):
 		return StateWaiting
 	case isUnproven && u.InContact:
 		return StateUpdating // the next heartbeat proves it, also after the deadline
@@ -342,14 +342,14 @@ func (u *Unit) beginsToChange() bool {
 	return u.HasLast && u.Last != StateUpdating && u.Last != StateFailed
 }
 
-// isChanging reports whether a unit has a Task of the new revision, or one that is being stopped.
-func (u *Unit) isChanging(target Hashes) bool {
-	for i := range u.Tasks {
-		if t := &u.Tasks[i]; t.IsStopping || target.has(t) {
-			return true
-		}
-	}
-	return false
+// isChanging reports whether a unit has a Task of the new revision, or one that is being stopped. If a robot does
+// not follow an order, it is withdrawn and given again: between two orders, the unit is changing, too.
+func (p *plan) isChanging(u *Unit, wave int) bool {
+	since := later(p.startedAt(wave), u.BlockedAt) // before, it was withdrawn for another cause
+	isAdmitted := rollout.Decide(p.r, u.Unit) == rollout.Target
+	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
+		return t.IsStopping || p.Target.has(&t) || isAdmitted && t.WithdrawnAt.After(since)
+	})
 }
 
 // revisedAt returns when the last Task of the unit got the new revision. Zero if none has it.

@@ -20,6 +20,10 @@ type sightings struct {
 	runs    map[types.UID]run
 	last    map[types.UID]run // of the observation before
 	units   map[string]unitSighting
+	// unreverted is the least number of units that were seen left to return in a revert, since returnedAt.
+	// Zero if none were.
+	unreverted int
+	returnedAt time.Time
 }
 
 // run is what was seen of the current run of a Task.
@@ -42,6 +46,7 @@ type unitSighting struct {
 	// heartbeat and lastContact are Heartbeat and LastContact of Unit. nextContact is a later one that has not
 	// settled. Zero if there is none.
 	heartbeat, lastContact, nextContact time.Time
+	blockedAt                           time.Time
 	// healthySince and healthySeen are those of Agent.
 	healthySince, healthySeen time.Time
 }
@@ -111,7 +116,7 @@ func (s *sightings) observeContact(now time.Time, units []Unit) {
 		is.observeHeartbeat(now, u.Heartbeat)
 		u.LastContact = is.lastContact
 		u.ContactSince, u.QuickLosses, u.ChangingSince = is.contactSince, is.quickLosses, is.changingSince
-		u.Last, u.HasLast = is.state, is.hasState
+		u.Last, u.HasLast, u.BlockedAt = is.state, is.hasState, is.blockedAt
 		all[u.Name] = is
 	}
 	s.units = all
@@ -198,7 +203,20 @@ func (s *sightings) recordStates(now time.Time, units []Unit, states []State) {
 		case states[i] != StateUpdating && states[i] != StateFailed:
 			u.changingSince = time.Time{}
 		}
+		if states[i] == StateHeld || states[i] == StateOutsideWindow {
+			u.blockedAt = now
+		}
 		u.state, u.hasState = states[i], true
 		s.units[units[i].Name] = u
+	}
+}
+
+// recordUnreverted records how many units are left to return in a revert. Those that come and go are no progress.
+func (s *sightings) recordUnreverted(now time.Time, left int) {
+	if left == 0 || s.unreverted == 0 || left < s.unreverted {
+		s.unreverted, s.returnedAt = left, now
+	}
+	if left == 0 {
+		s.returnedAt = time.Time{}
 	}
 }

@@ -116,3 +116,25 @@ func TestSightings_NeedsHeartbeat(t *testing.T) {
 		}
 	}
 }
+
+func TestSightings_ReturnedUnits(t *testing.T) {
+	s := newSightings(noon)
+	minute := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Minute) }
+	for _, c := range []struct {
+		name     string
+		at, left int
+		want     time.Time
+	}{
+		{"no revert", 0, 0, time.Time{}},
+		{"it begins", 1, 3, minute(1)},
+		{"none returns", 2, 3, minute(1)},
+		{"one returns", 3, 2, minute(3)},
+		{"one is back in contact", 4, 3, minute(3)},
+		{"it has lost contact again", 5, 2, minute(3)},
+		{"all have returned", 6, 0, time.Time{}},
+	} {
+		if s.recordUnreverted(minute(c.at), c.left); !s.returnedAt.Equal(c.want) {
+			t.Errorf("%s: %s, want %s", c.name, s.returnedAt, c.want)
+		}
+	}
+}

@@ -119,8 +119,10 @@ func (s *story) plan() Actions {
 	s.sendHeartbeats()
 	s.seen.observeContact(s.now, s.w.Units)
 	s.seen.isFirst = false
+	s.w.ReturnedAt = s.seen.returnedAt
 	actions := Plan(s.now, tick, s.w)
 	s.seen.recordStates(s.now, s.w.Units, actions.States)
+	s.seen.recordUnreverted(s.now, actions.Unreverted)
 	if actions.Status != nil {
 		next := *s.w.Rollout
 		next.Status = *actions.Status
