@@ -289,6 +289,44 @@ func TestPlan_AgentStories(t *testing.T) {
 			s.passTime(time.Minute)
 			return s
 		}},
+		{"agents-max-unavailable-when-windows-open", func(t *testing.T) *agentStory {
+			s := newAgentStory(t, 6, percent("all", 100))
+			s.rollout.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+			s.calendar = window.NewCalendar([]v1alpha1.MaintenanceWindow{newWindow("13")})
+			s.settle()
+			s.passTime(2 * time.Hour)
+			s.phase(v1alpha1.RolloutComplete)
+			if s.mostAtOnce != 2 {
+				t.Errorf("%d agents were tested at the same time, want 2", s.mostAtOnce)
+			}
+			return s
+		}},
+		{"agents-held-take-slots-for-a-time", func(t *testing.T) *agentStory {
+			s := newAgentStory(t, 8, percent("all", 100))
+			s.rollout.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+			for _, name := range []string{"r01", "r02", "r03", "r04", "r05"} {
+				s.robot(name).Status.Holds, s.held[name] = []v1alpha1.RobotHold{{ID: "1", By: "alice"}}, true
+			}
+			s.settle()
+			s.passTime(9 * time.Minute)
+			if n := len(s.tries); n > 5 {
+				t.Errorf("%d robots have an order before maxWaiting", n)
+			}
+			s.passTime(time.Hour)
+			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
+		{"agents-held-with-a-rate", func(t *testing.T) *agentStory {
+			s := newAgentStory(t, 8, percent("all", 100))
+			s.rollout.Spec.MaxUnavailable, s.rollout.Spec.Rate = ptr.To(intstr.FromInt32(2)), &v1alpha1.RolloutRate{PerMinute: 1}
+			for _, name := range []string{"r01", "r02", "r03", "r04", "r05"} {
+				s.robot(name).Status.Holds, s.held[name] = []v1alpha1.RobotHold{{ID: "1", By: "alice"}}, true
+			}
+			s.settle()
+			s.passTime(2 * time.Hour)
+			s.phase(v1alpha1.RolloutComplete)
+			return s
+		}},
 		{"agents-reverted", func(t *testing.T) *agentStory {
 			s := newAgentStory(t, 6, percent("half", 50), percent("all", 100))
 			s.robot("r05").Status.Agent.Version = "v2" // it had it before, and keeps it
@@ -403,6 +441,62 @@ func TestPlan_AgentStories(t *testing.T) {
 			golden.Equal(t, c.name, s.output.String())
 		})
 	}
+}
+
+func TestPlan_AgentsThatTakeSlots(t *testing.T) {
+	finished := &metav1.MicroTime{Time: noon}
+	for _, c := range []struct {
+		name                  string
+		state                 State
+		isAdmitted, inContact bool
+		finishedAt            *metav1.MicroTime
+		want                  bool
+	}{
+		{"it changes", StateUpdating, true, true, nil, true},
+		{"it has lost contact while it changes", StateUpdating, true, false, nil, true},
+		{"it changes after its wave", StateUpdating, true, true, finished, true},
+		{"it has not begun", StateWaiting, true, true, nil, true},
+		{"its turn has not come", StateWaiting, false, true, nil, false},
+		{"it is held", StateHeld, true, true, nil, true},
+		{"it is held after its wave", StateHeld, true, true, finished, false},
+		{"its window is closed", StateOutsideWindow, true, true, nil, true},
+		{"its window is closed before its turn", StateOutsideWindow, false, true, nil, false},
+		{"it is out of contact", StateOutOfContact, true, false, nil, false},
+		{"it was updated", StateUpdated, true, true, nil, false},
+		{"it has failed", StateFailed, true, true, nil, false},
+	} {
+		p := &plan{Input: Input{Units: []Unit{{InContact: c.inContact}}}, states: []State{c.state}, waves: []int{0}, positions: []int64{7}}
+		p.s = &v1alpha1.RolloutStatus{Waves: []v1alpha1.RolloutWaveStatus{{Bound: 9, AdmittedBound: 7, FinishedAt: c.finishedAt}}}
+		if c.isAdmitted {
+			p.s.Waves[0].AdmittedBound = 8
+		}
+		if got := p.takesSlot(0); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// Robots that come back together count before others are admitted besides them.
+func TestPlan_AgentsThatComeBackTakeSlots(t *testing.T) {
+	s := newAgentStory(t, 20, percent("all", 100))
+	s.rollout.Spec.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+	for i := range 10 {
+		s.robots[2*i].Status.Phase = "Offline"
+	}
+	s.settle()
+	s.passTime(15 * time.Second)
+	admitted := s.rollout.Status.Waves[0].AdmittedBound
+	s.change("all are back", func() {
+		for i := range s.robots {
+			s.robots[i].Status.Phase = "Online"
+		}
+	})
+	is := s.rollout.Status.Waves[0]
+	if is.Updating < 2 || is.AdmittedBound != admitted {
+		t.Errorf("%d agents change, admitted up to %d, before %d", is.Updating, is.AdmittedBound, admitted)
+	}
+	s.passTime(5 * time.Minute)
+	s.phase(v1alpha1.RolloutComplete)
 }
 
 func TestSightings_Agents(t *testing.T) {

@@ -171,20 +171,72 @@ func (u *Unit) describeAgentDeadline(deadline time.Duration, report *v1alpha1.Ag
 // boundsAgents reports whether the controller itself bounds how many agents are updated at the same time.
 func (p *plan) boundsAgents() bool { return p.isOfAgents() && p.r.Spec.MaxUnavailable != nil }
 
+// maxUnavailable returns how many agents may change at the same time, at least 1.
+func (p *plan) maxUnavailable() int {
+	most, err := intstr.GetScaledValueFromIntOrPercent(p.r.Spec.MaxUnavailable, len(p.Units), true)
+	if err != nil {
+		return 1 // admission has checked the text
+	}
+	return max(1, most)
+}
+
 // freeSlots returns how many more agents maxUnavailable lets change now. For tasks, the task groups' controller
 // bounds it.
 func (p *plan) freeSlots() int {
 	if !p.boundsAgents() {
 		return noLimit
 	}
-	most, err := intstr.GetScaledValueFromIntOrPercent(p.r.Spec.MaxUnavailable, len(p.Units), true)
-	if err != nil {
-		most = 1 // admission has checked the text
-	}
-	for i := range p.states {
-		if p.states[i] == StateUpdating {
-			most--
+	free := p.maxUnavailable()
+	for i := range p.Units {
+		if p.takesSlot(i) {
+			free--
 		}
 	}
-	return max(0, most)
+	return max(0, free)
+}
+
+// takesSlot reports whether an agent changes, or may begin at any time: the server sends orders to all that are
+// admitted. After the end of its wave it takes a slot only while it changes, so that those for which the wave did
+// not wait do not keep all slots.
+func (p *plan) takesSlot(i int) bool {
+	switch p.states[i] {
+	case StateUpdating:
+		return true
+	case StateWaiting, StateHeld, StateOutsideWindow:
+		if p.waves[i] < 0 || !p.Units[i].InContact {
+			return false
+		}
+		w := &p.s.Waves[p.waves[i]]
+		return w.FinishedAt == nil && p.positions[i] < w.AdmittedBound
+	}
+	return false
+}
+
+// awaitSlots waits for slots of maxUnavailable. If only agents have them that do not begin, for the time that a wave
+// waits for such, others are admitted besides them.
+func (p *plan) awaitSlots(i int) {
+	w, c := &p.s.Waves[i], &p.waveCounts[i]
+	if !p.boundsAgents() {
+		return
+	}
+	if p.freeSlots() > 0 || p.total().Updating > 0 || c.opening > 0 || c.stragglers+c.idle == 0 {
+		w.WaitingSince = nil
+		return
+	}
+	if w.WaitingSince == nil {
+		w.WaitingSince = p.microNow()
+	}
+	if at := w.WaitingSince.Add(p.waitingTime(c)); p.now.Before(at) {
+		p.requeueAt(at)
+		p.s.Message += "; waits until " + at.UTC().Format(time.RFC3339) + " for agents that do not begin and count for maxUnavailable"
+		return
+	}
+	w.WaitingSince = nil
+	n := p.maxUnavailable()
+	if p.r.Spec.Rate != nil {
+		n = min(n, int(p.rate()*maxAdmissionGap.Minutes()))
+		w.AdmittedAt = p.microNow()
+	}
+	p.admit(i, n)
+	p.requeueAt(p.now.Add(p.tick))
 }

@@ -57,6 +57,7 @@ func (p *plan) runWave(i int) bool {
 	c := &p.waveCounts[i]
 	switch {
 	case c.unadmitted > 0:
+		p.awaitSlots(i)
 		return false
 	case c.steady > 0 || c.idle > 0 && p.isHeld():
 		w.WaitingSince = nil
