@@ -160,7 +160,7 @@ func (p *plan) findState(u *Unit, wave int) State {
 // while another Task of the unit cannot be changed, which would hide that the revision is broken.
 func (p *plan) isStarting(u *Unit, wave int) bool {
 	return slices.ContainsFunc(u.Tasks, func(t Task) bool {
-		return p.Target.has(&t) && (t.HasStarted || t.State.HoldsResources()) && !p.isHealthy(&t, p.healthyTime(t.Group, wave))
+		return p.Target.has(&t) && (t.HasStarted || t.State.HoldsResources()) && p.checkHealth(u, &t, p.healthyTime(t.Group, wave)) == taskUnhealthy
 	})
 }
 
