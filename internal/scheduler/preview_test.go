@@ -130,7 +130,7 @@ func TestPreviewPlacement_EndsWithItsContext(t *testing.T) {
 
 // TestPreviewPlacement_WindowsOfItsTime previews a preemption on a robot with a window from 14:00 to 15:00.
 func TestPreviewPlacement_WindowsOfItsTime(t *testing.T) {
-	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	at := noon.Add
 	for name, c := range map[string]struct {
 		cycle, preview time.Time // zero: no cycle
 		want           bool      // that it preempts
