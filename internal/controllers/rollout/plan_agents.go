@@ -208,6 +208,7 @@ func (p *plan) takesSlot(i int) bool {
 		}
 		w := &p.s.Waves[p.waves[i]]
 		return w.FinishedAt == nil && p.positions[i] < w.AdmittedBound
+	case StateOutOfContact, StateUpdated, StateFailed:
 	}
 	return false
 }

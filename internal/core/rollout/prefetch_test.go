@@ -69,9 +69,9 @@ func TestPlanPrefetch_OneRobot(t *testing.T) {
 		"keeps its turn after an older failure": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
 			p.Order, p.Report = order("", 2), report("Failed", 1, time.Hour)
 		}, none},
-		"ends its turn":                      {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Done", 1, 0) }, removed},
-		"ends its turn with a failure":       {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Failed", 1, 0) }, removed},
-		"loses its turn out of contact":      {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.IsOnline = order("", 1), false }, removed},
+		"ends its turn":                 {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Done", 1, 0) }, removed},
+		"ends its turn with a failure":  {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.Report = order("", 1), report("Failed", 1, 0) }, removed},
+		"loses its turn out of contact": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) { p.Order, p.IsOnline = order("", 1), false }, removed},
 		"loses its turn without a report": {func(_ *v1alpha1.Rollout, p *PrefetchRobot) {
 			p.Order, p.OrderedAt = order("", 1), prefetchNow.Add(-PrefetchReportTime)
 		}, removed},
