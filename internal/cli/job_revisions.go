@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 )
 
 // revisionKind is the kind of the objects that store revisions.
@@ -47,7 +47,7 @@ func readRevisions(ctx context.Context, c client.Reader, job *robotv1.Job) (*job
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(r *appsv1.ControllerRevision) bool { return !revision.IsOfJob(r, job) })
+	found = slices.DeleteFunc(found, func(r *appsv1.ControllerRevision) bool { return !jobrevision.IsOfJob(r, job) })
 	slices.SortFunc(found, func(a, b *appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
 	return &jobRevisions{job, found}, nil
 }
@@ -87,9 +87,9 @@ func (r *jobRevisions) noneError() error {
 // findPrevious returns the newest revision whose content is not that of the Job's spec. Usually it is the one
 // before the newest; it is the newest if the manager has not recorded the spec yet.
 func (r *jobRevisions) findPrevious() (*appsv1.ControllerRevision, error) {
-	spec := revision.ContentOf(&r.job.Spec)
+	spec := jobrevision.ContentOf(&r.job.Spec)
 	for _, one := range slices.Backward(r.all) {
-		content, err := revision.Decode(one)
+		content, err := jobrevision.Decode(one)
 		if err != nil {
 			return nil, err
 		}
@@ -108,14 +108,14 @@ func (r *jobRevisions) recordsSpec() bool {
 	if len(r.all) == 0 {
 		return false
 	}
-	content, err := revision.Decode(r.all[len(r.all)-1])
-	return err == nil && apiequality.Semantic.DeepEqual(content, revision.ContentOf(&r.job.Spec))
+	content, err := jobrevision.Decode(r.all[len(r.all)-1])
+	return err == nil && apiequality.Semantic.DeepEqual(content, jobrevision.ContentOf(&r.job.Spec))
 }
 
 // definition is the content of a revision or of the spec, with its name for a diff.
 type definition struct {
 	name    string
-	content revision.JobContent
+	content jobrevision.JobContent
 }
 
 func (r *jobRevisions) definitionOf(n int64) (definition, error) {
@@ -123,12 +123,12 @@ func (r *jobRevisions) definitionOf(n int64) (definition, error) {
 	if err != nil {
 		return definition{}, err
 	}
-	content, err := revision.Decode(one)
+	content, err := jobrevision.Decode(one)
 	return definition{"revision " + strconv.FormatInt(n, 10), content}, err
 }
 
 func (r *jobRevisions) spec() definition {
-	return definition{"spec of job " + r.job.Name, revision.ContentOf(&r.job.Spec)}
+	return definition{"spec of job " + r.job.Name, jobrevision.ContentOf(&r.job.Spec)}
 }
 
 func (d definition) renderYAML() (string, error) {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -43,7 +43,7 @@ func atRevisions(current, update int64) func(*robotv1.Job) {
 // stored returns the revision that stores the definition of a Job.
 func stored(t *testing.T, j *robotv1.Job, n int64, cause string) *appsv1.ControllerRevision {
 	t.Helper()
-	data, err := revision.ContentOf(&j.Spec).Encode()
+	data, err := jobrevision.ContentOf(&j.Spec).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}

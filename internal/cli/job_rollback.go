@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 	"k8s4r.io/k8s4r/internal/platform/patch"
 )
@@ -78,7 +78,7 @@ type rollback struct {
 	*jobRevisions
 	to      int64
 	next    int64 // number of the revision that the manager makes; 0 if it is not known
-	content revision.JobContent
+	content jobrevision.JobContent
 	before  definition // of the spec
 	changed bool
 }
@@ -140,7 +140,7 @@ func (o *rollbackOptions) newRollback(ctx context.Context, c *cluster, job *robo
 		return nil, err
 	}
 	before := revisions.spec()
-	before.content = revision.ContentOf(&job.DeepCopy().Spec)
+	before.content = jobrevision.ContentOf(&job.DeepCopy().Spec)
 	r := &rollback{jobRevisions: revisions, to: to, content: def.content, before: before}
 	if revisions.recordsSpec() {
 		r.next = revisions.all[len(revisions.all)-1].Revision + 1
@@ -150,7 +150,7 @@ func (o *rollbackOptions) newRollback(ctx context.Context, c *cluster, job *robo
 
 // applyTo writes the content of the revision into the spec of the Job.
 func (r *rollback) applyTo(job *robotv1.Job) (string, error) {
-	if apiequality.Semantic.DeepEqual(revision.ContentOf(&job.Spec), r.content) {
+	if apiequality.Semantic.DeepEqual(jobrevision.ContentOf(&job.Spec), r.content) {
 		return fmt.Sprintf("already has the content of revision %d", r.to), nil
 	}
 	if err := r.checkGroups(job); err != nil {
@@ -202,7 +202,7 @@ func hasGroup(job *robotv1.Job, name string) bool {
 // printDryRun prints the difference between the spec before and after the rollback.
 func (r *rollback) printDryRun(d *deps, job *robotv1.Job, message, how string) error {
 	d.printResult(jobKind, job.Name, fmt.Sprintf("%s (%s dry run)", message, how))
-	_, err := writeDiff(d.Out, r.before, definition{fmt.Sprintf("revision %d", r.to), revision.ContentOf(&job.Spec)})
+	_, err := writeDiff(d.Out, r.before, definition{fmt.Sprintf("revision %d", r.to), jobrevision.ContentOf(&job.Spec)})
 	return err
 }
 

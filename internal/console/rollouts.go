@@ -13,8 +13,8 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
-	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
@@ -154,7 +154,7 @@ func newRevisionList(j *v1alpha1.Job, all []appsv1.ControllerRevision) *revision
 	out := &revisionList{Items: []jobRevision{}}
 	for i := range all {
 		r := &all[i]
-		if !revision.IsOfJob(r, j) {
+		if !jobrevision.IsOfJob(r, j) {
 			continue
 		}
 		out.Items = append(out.Items, jobRevision{

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
-	"k8s4r.io/k8s4r/internal/core/revision"
 )
 
 // groupName returns the name of one TaskGroup. It fits into a label of its Tasks. If an
@@ -45,7 +45,7 @@ func newMeta(j *v1alpha1.Job, name string) metav1.ObjectMeta {
 // newRevision returns the revision with encoded content. If an object of another owner has its name, that
 // gets another hash.
 func newRevision(j *v1alpha1.Job, data []byte, number int64, taken map[string]bool) *appsv1.ControllerRevision {
-	hash := revision.HashData(data)
+	hash := jobrevision.HashData(data)
 	name := naming.ChildName(naming.MaxName, j.Name, hash)
 	if taken[name] {
 		name = naming.UniqueChildName(naming.MaxName, string(j.UID), j.Name, hash)

@@ -14,7 +14,7 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 )
 
 // observe reads the input of Plan. It returns nil if the job was deleted or the cache is
@@ -57,7 +57,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Inpu
 // observeRevisions reads the revisions of a job, and the Rollouts that change it.
 func (c *Controller) observeRevisions(ctx context.Context, w *Input) error {
 	j := w.Job
-	if !revision.KeepsRevisions(j.Spec.Type) {
+	if !jobrevision.KeepsRevisions(j.Spec.Type) {
 		return nil
 	}
 	var stored appsv1.ControllerRevisionList

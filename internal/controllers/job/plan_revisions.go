@@ -11,7 +11,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
@@ -42,7 +42,7 @@ type revisionPlan struct {
 	all []*appsv1.ControllerRevision
 	// content is that of the current revision. It is nil if the groups follow the spec, or if the revision
 	// is not known.
-	content *revision.JobContent
+	content *jobrevision.JobContent
 	actions RevisionActions
 }
 
@@ -50,7 +50,7 @@ type revisionPlan struct {
 func (p *plan) planRevisions() {
 	r, s := &p.revisions, &p.Job.Status
 	r.current, r.update = s.CurrentRevision, s.UpdateRevision
-	if !revision.KeepsRevisions(p.Job.Spec.Type) {
+	if !jobrevision.KeepsRevisions(p.Job.Spec.Type) {
 		return
 	}
 	r.all = slices.Clone(p.Revisions)
@@ -93,7 +93,7 @@ func (p *plan) followRollout() {
 // next number, unless a Rollout refers to the one that it has.
 func (p *plan) storeDefinition() {
 	r := &p.revisions
-	data, err := revision.ContentOf(&p.Job.Spec).Encode()
+	data, err := jobrevision.ContentOf(&p.Job.Spec).Encode()
 	if err != nil { // cannot happen for API types
 		p.out.Reasons = append(p.out.Reasons, "encode the definition: "+err.Error())
 		return
@@ -167,7 +167,7 @@ func (p *plan) recoverCurrent() {
 }
 
 // groupsHave reports whether all existing groups have this content.
-func (p *plan) groupsHave(c *revision.JobContent) bool {
+func (p *plan) groupsHave(c *jobrevision.JobContent) bool {
 	for name, g := range p.Groups {
 		of := c.FindGroup(name)
 		if of == nil {
@@ -228,7 +228,7 @@ func (p *plan) wantedTemplate(def *v1alpha1.TaskGroupDefinition, g *v1alpha1.Tas
 
 // currentContent returns what the tasks of a group run if that is not what the spec says, or nil. If the
 // current revision is not known, an existing group keeps its content.
-func (p *plan) currentContent(name string, g *v1alpha1.TaskGroup) *revision.GroupContent {
+func (p *plan) currentContent(name string, g *v1alpha1.TaskGroup) *jobrevision.GroupContent {
 	switch {
 	case !rollout.IsUsedBy(p.Job):
 		return nil
@@ -237,7 +237,7 @@ func (p *plan) currentContent(name string, g *v1alpha1.TaskGroup) *revision.Grou
 	case g == nil:
 		return nil
 	}
-	c := revision.ContentOf(&v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{Name: name, TaskGroupTemplate: g.Spec.TaskGroupTemplate}}})
+	c := jobrevision.ContentOf(&v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{Name: name, TaskGroupTemplate: g.Spec.TaskGroupTemplate}}})
 	return &c.TaskGroups[0]
 }
 
@@ -252,12 +252,12 @@ func (r *revisionPlan) find(number int64) *appsv1.ControllerRevision {
 }
 
 // decode returns the content of the revision with a number. It returns nil if there is none.
-func (r *revisionPlan) decode(number int64) *revision.JobContent {
+func (r *revisionPlan) decode(number int64) *jobrevision.JobContent {
 	stored := r.find(number)
 	if stored == nil {
 		return nil
 	}
-	c, err := revision.Decode(stored)
+	c, err := jobrevision.Decode(stored)
 	if err != nil {
 		return nil
 	}
@@ -272,7 +272,7 @@ func findContent(all []*appsv1.ControllerRevision, data []byte) int {
 		return i
 	}
 	return slices.IndexFunc(all, func(r *appsv1.ControllerRevision) bool {
-		c, err := revision.Decode(r)
+		c, err := jobrevision.Decode(r)
 		if err != nil {
 			return false
 		}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 )
 
 // revisionStory applies plans to their own input, as the API server and the cache would.
@@ -83,7 +83,7 @@ func (s *revisionStory) apply(a Actions) bool {
 func (s *revisionStory) String() string {
 	var stored, groups []string
 	for _, r := range slices.SortedFunc(slices.Values(s.in.Revisions), func(a, b *appsv1.ControllerRevision) int { return int(a.Revision - b.Revision) }) {
-		c, err := revision.Decode(r)
+		c, err := jobrevision.Decode(r)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -287,7 +287,7 @@ func TestPlan_WaitsForStoredRevision(t *testing.T) {
 
 func encodeSpec(t *testing.T, spec *v1alpha1.JobSpec) []byte {
 	t.Helper()
-	data, err := revision.ContentOf(spec).Encode()
+	data, err := jobrevision.ContentOf(spec).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestPlan_CurrentRevisionIsNotGuessedWhileGroupsAreCreated(t *testing.T) {
 
 func TestPlan_GroupOutsideOfARevisionDoesNotHaveIt(t *testing.T) {
 	p := &plan{Input: newInput("running", groups(v1alpha1.TaskCounts{}))}
-	c := revision.ContentOf(&p.Job.Spec)
+	c := jobrevision.ContentOf(&p.Job.Spec)
 	if !p.groupsHave(&c) {
 		t.Error("groups do not have the revision that they were made of")
 	}
@@ -333,7 +333,7 @@ func TestPlan_RevisionHasOwnerLabelAndCause(t *testing.T) {
 	s := newRevisionStory(t, v1alpha1.UpdateImmediate)
 	s.in.Job.Annotations = map[string]string{annotationChangeCause: "first"}
 	r := Plan(noon, 0, s.in).Revisions.Create
-	if !metav1.IsControlledBy(r, s.in.Job) || r.Labels[v1alpha1.LabelPrefixedJob] != "j" || r.Annotations[annotationChangeCause] != "first" || r.Name != "j-"+revision.HashData(r.Data.Raw) {
+	if !metav1.IsControlledBy(r, s.in.Job) || r.Labels[v1alpha1.LabelPrefixedJob] != "j" || r.Annotations[annotationChangeCause] != "first" || r.Name != "j-"+jobrevision.HashData(r.Data.Raw) {
 		t.Errorf("revision %+v", r.ObjectMeta)
 	}
 	s.in.TakenRevisionNames = map[string]bool{r.Name: true}

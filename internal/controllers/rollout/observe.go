@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
@@ -65,7 +66,7 @@ func (w *Input) needsRevisions() bool {
 	if w.Job == nil || w.Newer != "" || isSuperseded(r) || r.Status.Phase == v1alpha1.RolloutReverted {
 		return false
 	}
-	return revision.KeepsRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job) && !w.hasTooManyUnits()
+	return jobrevision.KeepsRevisions(w.Job.Spec.Type) && mayChangeTo(r, w.Job) && !w.hasTooManyUnits()
 }
 
 // hasTooManyUnits reports whether the Job has so many replicas that they are not counted.
@@ -158,7 +159,7 @@ func (c *Controller) listRevisions(ctx context.Context, j *v1alpha1.Job) ([]apps
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of job %s: %w", j.Name, err)
 	}
-	own := slices.DeleteFunc(list.Items, func(r appsv1.ControllerRevision) bool { return !revision.IsOfJob(&r, j) })
+	own := slices.DeleteFunc(list.Items, func(r appsv1.ControllerRevision) bool { return !jobrevision.IsOfJob(&r, j) })
 	slices.SortFunc(own, func(a, b appsv1.ControllerRevision) int { return int(a.Revision - b.Revision) })
 	return own, nil
 }
@@ -170,7 +171,7 @@ func compareRevisions(j *v1alpha1.Job, all []appsv1.ControllerRevision, target, 
 		if n := all[i].Revision; n != target && n != current {
 			continue
 		}
-		content, err := revision.Decode(&all[i])
+		content, err := jobrevision.Decode(&all[i])
 		if err != nil {
 			return out, err
 		}
@@ -187,7 +188,7 @@ func compareRevisions(j *v1alpha1.Job, all []appsv1.ControllerRevision, target, 
 
 // hashGroups returns the groups of the Job with the content of a revision, and the hashes of their tasks. Groups
 // that the Job does not have keep their content alone.
-func hashGroups(j *v1alpha1.Job, content *revision.JobContent) (Hashes, []v1alpha1.TaskGroupTemplate) {
+func hashGroups(j *v1alpha1.Job, content *jobrevision.JobContent) (Hashes, []v1alpha1.TaskGroupTemplate) {
 	hashes, templates := Hashes{}, make([]v1alpha1.TaskGroupTemplate, len(j.Spec.TaskGroups))
 	for i := range content.TaskGroups {
 		g := &content.TaskGroups[i]

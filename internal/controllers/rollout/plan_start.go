@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
@@ -88,7 +88,7 @@ func (p *plan) obstacle() string {
 		return fmt.Sprintf("Job %s not found in namespace %s; create it, or create a Rollout of another Job", name, p.r.Namespace)
 	case p.Job.DeletionTimestamp != nil:
 		return fmt.Sprintf("Job %s is being deleted; create a Rollout of another Job", name)
-	case !revision.KeepsRevisions(p.Job.Spec.Type):
+	case !jobrevision.KeepsRevisions(p.Job.Spec.Type):
 		return fmt.Sprintf("Job %s is of type batch, which has no revisions; create a Rollout of a Job of type service, system or sysbatch", name)
 	case !rollout.IsUsedBy(p.Job):
 		return fmt.Sprintf("Job %s changes its tasks by itself; set its spec.update.strategy to Rollout", name)

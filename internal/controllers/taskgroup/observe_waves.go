@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
@@ -69,7 +70,7 @@ func (c *Controller) findRevision(ctx context.Context, j *v1alpha1.Job, number i
 		return nil, fmt.Errorf("list revisions: %w", err)
 	}
 	for i := range all.Items {
-		if r := &all.Items[i]; r.Revision == number && revision.IsOfJob(r, j) {
+		if r := &all.Items[i]; r.Revision == number && jobrevision.IsOfJob(r, j) {
 			return r, nil
 		}
 	}
@@ -80,7 +81,7 @@ func (c *Controller) findRevision(ctx context.Context, j *v1alpha1.Job, number i
 // such group.
 func decodeTarget(g *v1alpha1.TaskGroup, stored *appsv1.ControllerRevision) (targetCache, error) {
 	out := targetCache{revision: stored.UID, generation: g.Generation}
-	content, err := revision.Decode(stored)
+	content, err := jobrevision.Decode(stored)
 	if err != nil {
 		return targetCache{}, err
 	}

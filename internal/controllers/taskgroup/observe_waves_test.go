@@ -16,6 +16,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
@@ -25,7 +26,7 @@ import (
 // revisionOf returns a stored revision of a job, whose group g runs a command.
 func revisionOf(t *testing.T, j *v1alpha1.Job, name string, number int64, command string) *appsv1.ControllerRevision {
 	t.Helper()
-	content := revision.JobContent{TaskGroups: []revision.GroupContent{{Name: "g", Tasks: []v1alpha1.TaskDefinition{taskRunning("t", command)}}}}
+	content := jobrevision.JobContent{TaskGroups: []jobrevision.GroupContent{{Name: "g", Tasks: []v1alpha1.TaskDefinition{taskRunning("t", command)}}}}
 	data, err := content.Encode()
 	if err != nil {
 		t.Fatal(err)

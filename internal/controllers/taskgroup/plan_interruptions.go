@@ -86,7 +86,7 @@ func (p *plan) interruptionOf(m *Member) window.Interruption {
 // ignoresWindowsOf reports whether the group's Rollout ignores the maintenance windows of the robots of a namespace.
 // The windows of another namespace are not its own to ignore.
 func (w *Input) ignoresWindowsOf(robotNamespace string) bool {
-	return w.Waves != nil && rollout.IgnoresWindows(w.Waves.Rollout) && robotNamespace == w.Group.Namespace
+	return w.Waves != nil && rollout.IgnoresWindowsOf(w.Waves.Rollout, robotNamespace)
 }
 
 // describeInterruption returns why a Task may not be interrupted. Readers of the group may not be able to read a robot

@@ -44,7 +44,7 @@ func (s *story) newWaves() *Waves {
 func (s *story) startRollout(what string, target func(*v1alpha1.TaskGroupSpec), units int, changes ...func(*v1alpha1.Rollout)) {
 	s.logLine("> a Rollout starts: %s, admitted units %v", what, s.orderedUnits()[:units])
 	s.target = target
-	s.rollout = &v1alpha1.Rollout{}
+	s.rollout = &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 	s.rollout.Name, s.rollout.UID = "r", "rollout"
 	s.rollout.Spec.Waves = []v1alpha1.RolloutWave{{Name: "w"}}
 	s.rollout.Status.Phase, s.rollout.Status.Revision = v1alpha1.RolloutProgressing, 2

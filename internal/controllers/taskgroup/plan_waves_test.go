@@ -21,7 +21,7 @@ import (
 // inWaves is a group that a Rollout changes, which has admitted all units.
 func inWaves(changes ...func(*v1alpha1.Rollout)) func(*Input) {
 	return func(w *Input) {
-		r := &v1alpha1.Rollout{}
+		r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: w.Group.Namespace}}
 		r.Spec.Waves = []v1alpha1.RolloutWave{{Name: "w"}}
 		r.Status.Phase = v1alpha1.RolloutProgressing
 		r.Status.Waves = []v1alpha1.RolloutWaveStatus{{Name: "w", Bound: rollout.EndPosition, AdmittedBound: rollout.EndPosition}}

@@ -8,10 +8,10 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/array"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
 	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
-	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
 )
 
@@ -112,7 +112,7 @@ func (w *Input) mergeMeta() map[string]string {
 	if w.Job == nil || rollout.IsUsedBy(w.Job) {
 		return maps.Clone(w.Group.Spec.Meta)
 	}
-	return revision.MergeMeta(w.Job.Spec.Meta, w.Group.Spec.Meta)
+	return jobrevision.MergeMeta(w.Job.Spec.Meta, w.Group.Spec.Meta)
 }
 
 // buildTasks returns the Tasks of replicas with a reserved robot, and of up to idle others

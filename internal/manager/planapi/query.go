@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/naming"
-	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/manager/preview"
 	"k8s4r.io/k8s4r/internal/platform/access"
 	"k8s4r.io/k8s4r/internal/protocol/plan"
@@ -193,7 +193,7 @@ func (q *query) observeGroups(ctx context.Context, w *preview.World) error {
 }
 
 func (q *query) observeRevisions(ctx context.Context, w *preview.World) error {
-	if !revision.KeepsRevisions(w.Job.Spec.Type) {
+	if !jobrevision.KeepsRevisions(w.Job.Spec.Type) {
 		return nil
 	}
 	in := client.InNamespace(w.Job.Namespace)
@@ -202,7 +202,7 @@ func (q *query) observeRevisions(ctx context.Context, w *preview.World) error {
 		return fmt.Errorf("list revisions: %w", err)
 	}
 	for i := range all.Items {
-		if r := &all.Items[i]; revision.IsOfJob(r, w.Job) {
+		if r := &all.Items[i]; jobrevision.IsOfJob(r, w.Job) {
 			w.Revisions = append(w.Revisions, r)
 		}
 	}

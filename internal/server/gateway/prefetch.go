@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
-	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -75,7 +75,7 @@ func (g *Gateway) readPrefetchOrder(ctx context.Context, o *robotv1.RobotPrefetc
 	if err != nil {
 		return nil, fmt.Errorf("get the revision of a prefetch order: %w", err)
 	}
-	content, err := revision.Decode(&c)
+	content, err := jobrevision.Decode(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) readPrefetchOrder(ctx context.Context, o *robotv1.RobotPrefetc
 
 // newPrefetchOrder returns the artifacts with a checksum and the images of the groups. Neither has
 // references that depend on the robot. What exceeds the limits of an order is left out.
-func newPrefetchOrder(o *robotv1.RobotPrefetchOrder, content *revision.JobContent) *wire.PrefetchOrder {
+func newPrefetchOrder(o *robotv1.RobotPrefetchOrder, content *jobrevision.JobContent) *wire.PrefetchOrder {
 	out := &wire.PrefetchOrder{ID: o.ID, Attempt: o.Attempt, Namespace: o.Namespace, BytesPerSecond: o.BytesPerSecond}
 	seen := map[string]bool{}
 	for _, name := range o.Groups {

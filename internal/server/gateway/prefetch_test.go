@@ -7,7 +7,7 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
@@ -64,7 +64,7 @@ func TestNewPrefetchOrder(t *testing.T) {
 		}
 		return t
 	}
-	content := &revision.JobContent{TaskGroups: []revision.GroupContent{
+	content := &jobrevision.JobContent{TaskGroups: []jobrevision.GroupContent{
 		{
 			Name:      "main",
 			InitTasks: []robotv1.TaskDefinition{task("init:1", artifact("https://files.example/a", "sha256:AA"))},
@@ -84,14 +84,14 @@ func TestNewPrefetchOrder(t *testing.T) {
 
 // Whatever a Job contains, the robot accepts the order.
 func TestNewPrefetchOrder_StaysWithinLimits(t *testing.T) {
-	var g revision.GroupContent
+	var g jobrevision.GroupContent
 	for i := range 200 {
 		d := &robotv1.DockerConfig{Image: strings.Repeat("i", 100+i)}
 		g.Tasks = append(g.Tasks, robotv1.TaskDefinition{Config: robotv1.TaskConfig{DockerConfig: d}})
 	}
 	last := robotv1.Artifact{GetterSource: "https://files.example/a", GetterOptions: map[string]string{"checksum": "sha256:aa"}}
 	g.Tasks = append(g.Tasks, robotv1.TaskDefinition{Artifacts: []robotv1.Artifact{last}})
-	content := &revision.JobContent{TaskGroups: []revision.GroupContent{g}}
+	content := &jobrevision.JobContent{TaskGroups: []jobrevision.GroupContent{g}}
 	o := newPrefetchOrder(&robotv1.RobotPrefetchOrder{ID: "x", Attempt: 1, Groups: []string{""}}, content)
 	if !o.IsWithinLimits() || len(o.Images) != wire.MaxPrefetchImages || len(o.Artifacts) != 1 {
 		t.Errorf("%d images and %d artifacts, within limits %t", len(o.Images), len(o.Artifacts), o.IsWithinLimits())

@@ -1,4 +1,5 @@
-package revision
+// Package jobrevision stores the definitions of a Job in ControllerRevisions, and reads them.
+package jobrevision
 
 import (
 	"encoding/json"
@@ -21,7 +22,7 @@ type JobContent struct {
 	TaskGroups []GroupContent `json:"taskGroups"`
 }
 
-// GroupContent is the part of a revision that is of one group. TaskRevisions hashes the same fields, besides
+// GroupContent is the part of a revision that is of one group. revision.TaskRevisions hashes the same fields, besides
 // Meta: a change of meta alone changes no running task.
 type GroupContent struct {
 	Name          string                    `json:"name"`

@@ -1,4 +1,4 @@
-package revision
+package jobrevision
 
 import (
 	"encoding/json"
@@ -13,6 +13,14 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit/extreme"
 )
+
+func template(changes ...func(*v1alpha1.TaskGroupTemplate)) *v1alpha1.TaskGroupTemplate {
+	g := &v1alpha1.TaskGroupTemplate{Tasks: []v1alpha1.TaskDefinition{{Name: "a", Driver: "exec", Env: map[string]string{"X": "1"}}}}
+	for _, f := range changes {
+		f(g)
+	}
+	return g
+}
 
 // A group that gets its content back from a revision must equal the one that was stored: otherwise it would
 // be updated again and again.
