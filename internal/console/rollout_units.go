@@ -253,7 +253,7 @@ func (d *unitDeriver) findUnfinished(u *observedUnit, wave int) (open *v1alpha1.
 }
 
 // isHealthy reports whether a task has completed, or its run has lasted long enough until the last contact with its
-// robot. A run that need not last, or of a robot that the caller may not list, counts until now.
+// robot. A run that does not need to last, or of a robot that the caller may not list, counts until now.
 func (d *unitDeriver) isHealthy(u *observedUnit, t groupTask, wave int) bool {
 	until, needs := u.lastContact, rollout.HealthyTime(d.job, t.group, &d.rollout.Spec.Waves[wave])
 	switch state := stateOf(t); {

@@ -21,7 +21,7 @@ type unreverted struct {
 }
 
 // revert ends a Rollout once no unit in contact is left that can return, or none of them has returned for the
-// deadline: robots need not follow the order to stop a task. Others follow when they are back, or released.
+// deadline: a robot may not follow the order to stop a task. Others follow when they are back, or released.
 func (p *plan) revert() {
 	u := p.findUnreverted()
 	p.out.Unreverted = len(u.left)

@@ -177,8 +177,8 @@ func (u *Unit) hasGroup(group string, revisions map[string]string) bool {
 	return len(has) == len(revisions)
 }
 
-// applyPrefetch writes the orders. If a robot has changed meanwhile, it returns when to plan again: the change need
-// not be one that causes a plan. Otherwise it returns zero.
+// applyPrefetch writes the orders. If a robot has changed meanwhile, it returns when to plan again, because not every
+// change causes a plan. Otherwise it returns zero.
 func (c *Controller) applyPrefetch(ctx context.Context, now time.Time, p prefetch) (again time.Time, err error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.plan.Orders)) {

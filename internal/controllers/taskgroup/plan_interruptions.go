@@ -28,7 +28,7 @@ type waitingUnits struct {
 
 // replicaObstacle is why a replica is not interrupted now. The zero value means that it may be.
 type replicaObstacle struct {
-	// interruption is that of task, which may not be interrupted, and why says so. If task is empty, all may be.
+	// interruption is that of task, which may not be interrupted, and why is the reason. If task is empty, all may be.
 	interruption window.Interruption
 	task, why    string
 	// pausedUntil is when an eviction may be requested again, after one was withdrawn. Zero: now.
