@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -50,7 +50,7 @@ func (s *space) awaitRevisions(job string, current, update int64, stored ...stri
 		}
 		var is []string
 		for _, r := range s.revisionsOf(job) {
-			c, err := revision.Decode(&r)
+			c, err := jobrevision.Decode(&r)
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	controller "k8s4r.io/k8s4r/internal/controllers/rollout"
+	"k8s4r.io/k8s4r/internal/core/jobrevision"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/revision"
 	"k8s4r.io/k8s4r/internal/core/rollout"
@@ -63,12 +64,12 @@ func (f *rolloutFleet) addRevision(n int64, word string) {
 	f.Helper()
 	spec := f.job.Spec.DeepCopy()
 	spec.TaskGroups[0].Tasks[0].Env = map[string]string{"WORD": word}
-	data, err := revision.ContentOf(spec).Encode()
+	data, err := jobrevision.ContentOf(spec).Encode()
 	f.must(err)
 	f.revisions[n] = revision.TaskRevisions(&spec.TaskGroups[0].TaskGroupTemplate)["a"]
 	f.must(f.Create(f.Context(), &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: f.name, Name: "j-" + revision.HashData(data), Labels: map[string]string{v1alpha1.LabelPrefixedJob: "j"},
+			Namespace: f.name, Name: "j-" + jobrevision.HashData(data), Labels: map[string]string{v1alpha1.LabelPrefixedJob: "j"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(f.job, v1alpha1.GroupVersion.WithKind("Job"))},
 		},
 		Revision: n, Data: runtime.RawExtension{Raw: data},
