@@ -26,7 +26,7 @@ func (p *plan) revert() {
 	u := p.findUnreverted()
 	p.out.Unreverted = len(u.left)
 	if len(u.left) > 0 && !p.hasRevertStalled() {
-		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to %s", countOf(len(u.left), "unit"), p.describeBase()))
+		p.s.Message = p.describeEnd(fmt.Sprintf("%s left to return to %s", describeUnits(len(u.left)), p.describeBase()))
 		return
 	}
 	p.end(v1alpha1.RolloutReverted, p.describeEnd(p.describeReverted(&u)))
@@ -77,17 +77,17 @@ func (p *plan) describeReverted(u *unreverted) string {
 	}
 	var except []string
 	if u.held > 0 {
-		except = append(except, countOf(u.held, "unit")+" held at the robots")
+		except = append(except, describeUnits(u.held)+" held at the robots")
 	}
 	if u.closed > 0 {
-		except = append(except, countOf(u.closed, "unit")+" outside the maintenance windows of shared robots")
+		except = append(except, describeUnits(u.closed)+" outside the maintenance windows of shared robots")
 	}
 	if n := len(u.left); n > 0 {
 		names := strings.Join(u.left[:min(n, maxListedUnits)], ", ")
 		if n > maxListedUnits {
 			names += fmt.Sprintf(" and %d more", n-maxListedUnits)
 		}
-		except = append(except, fmt.Sprintf("%s of which none has returned for %s: %s", countOf(n, "unit"), rollout.Deadline(p.r), names))
+		except = append(except, fmt.Sprintf("%s of which none has returned for %s: %s", describeUnits(n), rollout.Deadline(p.r), names))
 	}
 	if len(except) > 0 {
 		text += ", except " + strings.Join(except, ", ")

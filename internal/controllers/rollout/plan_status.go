@@ -87,11 +87,12 @@ func describeStragglers(c *v1alpha1.RolloutCounts) string {
 	return "robots out of contact"
 }
 
-func countOf(n int, what string) string {
+// describeUnits returns a number of units, such as "1 unit".
+func describeUnits(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 unit"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d units", n)
 }
 
 // setConditions sets Complete and Failed by the phase. Every ended Rollout has one of them, so that clients

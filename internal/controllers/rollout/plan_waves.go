@@ -138,7 +138,7 @@ func (p *plan) startWave(i int) bool {
 	p.s.Waves = append(p.s.Waves, s)
 	p.countUnits() // none of its units is admitted yet
 	p.admitFirst(i)
-	p.addEvent(Event{Reason: ReasonWaveStarted, Message: fmt.Sprintf("wave %s (%d of %d) started with %s", w.Name, i+1, len(p.r.Spec.Waves), countOf(int(p.waveCounts[i].Total), "unit"))})
+	p.addEvent(Event{Reason: ReasonWaveStarted, Message: fmt.Sprintf("wave %s (%d of %d) started with %s", w.Name, i+1, len(p.r.Spec.Waves), describeUnits(int(p.waveCounts[i].Total)))})
 	return true
 }
 
