@@ -105,6 +105,9 @@ func (s *system) deployed(namespace, name string, here ...string) *program {
 		s.t.Errorf("a Pod of %s is refused: %v", name, err)
 	}
 	here = append(here, "--kubeconfig", s.serviceAccountKubeconfig(name), "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	if strings.HasPrefix(name, "k8s4r-manager") {
+		here = append(here, "--api-bind-address=127.0.0.1:0")
+	}
 	return run(s.t, name, append(d.Spec.Template.Spec.Containers[0].Args, here...)...)
 }
 

@@ -38,7 +38,7 @@ func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 	crl := filepath.Join(t.TempDir(), "robots.crl")
 	var managers, servers []*observed
 	for i := range 2 {
-		managers = append(managers, observe(t, "k8s4r-manager", i == 1, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0",
+		managers = append(managers, observe(t, "k8s4r-manager", i == 1, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0", "--api-bind-address=127.0.0.1:0",
 			"--archive", "sqlite:"+filepath.Join(s.DataDir, "archive-of-managers")))
 		servers = append(servers, observe(t, "k8s4r-server", i == 0, append(broker.ServerFlags(broker.Addr), "--kubeconfig", server, "--robot-crl-file", crl,
 			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"))...))
@@ -177,7 +177,7 @@ func run(t *testing.T, name string, args ...string) *program {
 func runControl(t *testing.T, s *system, broker []string, args ...string) []*program {
 	t.Helper()
 	common := append([]string{"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, args...)
-	manager := append([]string{"--kubeconfig", s.KubeconfigOf("k8s4r-manager")}, common...)
+	manager := append([]string{"--kubeconfig", s.KubeconfigOf("k8s4r-manager"), "--api-bind-address=127.0.0.1:0"}, common...)
 	return []*program{run(t, "k8s4r-manager", manager...), run(t, "k8s4r-server", slices.Concat([]string{"--kubeconfig", s.Kubeconfig}, common, broker, []string{"--log-dir="})...)}
 }
 

@@ -38,7 +38,7 @@ func startSystem(t testing.TB, offlineAfter time.Duration, serverProxy func(*tes
 	if serverProxy != nil {
 		addr = serverProxy(broker)
 	}
-	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager")}, common...)...)
+	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager"), "--api-bind-address=127.0.0.1:0"}, common...)...)
 	s.server = testkit.NewProcess(t, slices.Concat([]string{testkit.BinaryPath(t, "k8s4r-server"), "--kubeconfig", up.Kubeconfig, "--log-dir", t.TempDir()}, broker.ServerFlags(addr), common)...)
 	s.manager.Start()
 	s.server.Start()

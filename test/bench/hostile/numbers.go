@@ -46,7 +46,7 @@ const settleTime = 10 * time.Second
 func fuzzNumbers(t testing.TB) (tried, accepted, restarts int) {
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	manager := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager"), "--leader-elect=false",
-		"--metrics-bind-address=0", "--health-probe-bind-address=0")
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--api-bind-address=127.0.0.1:0")
 	manager.Start()
 	c := testkit.NewClient(t, up.RESTConfig())
 	restart := func() {

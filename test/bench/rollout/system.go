@@ -51,7 +51,7 @@ func startBench(t testing.TB, waves []int32) *bench {
 	s := &bench{TB: t, WithWatch: testkit.NewClient(t, up.RESTConfig()), up: up, waves: waves, revision: 1}
 	address := testkit.FreeAddr(t)
 	s.manager = testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.KubeconfigOf("k8s4r-manager"), "--leader-elect=false",
-		"--metrics-bind-address="+address, "--health-probe-bind-address=0")
+		"--metrics-bind-address="+address, "--health-probe-bind-address=0", "--api-bind-address=127.0.0.1:0")
 	s.manager.Start()
 	s.profiles = "http://" + address + "/debug/pprof/"
 	began := time.Now()
