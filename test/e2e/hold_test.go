@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
@@ -37,7 +38,7 @@ func TestRobot_IsHeld(t *testing.T) {
 	s.awaitOutput(`robot r1 has a hold: Task default/`+name+` is held since \S+, by root \(uid 0\): a scan of the hall`, "status")
 
 	s.changeScript("scan", starts)
-	s.awaitWithdrawal(name)
+	s.awaitHeldReplica("scan-main")
 	r1.Kill()
 	agent(t, s, "r1", "--heartbeat", "1s")
 	s.awaitAtRobot(`(?m)^Hold of default/`+name, "tasks")
@@ -79,13 +80,17 @@ func (s *system) awaitHolds(count int, message string) {
 	})
 }
 
-// awaitWithdrawal blocks until the eviction of a task was withdrawn.
-func (s *system) awaitWithdrawal(name string) {
+// awaitHeldReplica blocks until a group reports that its replica waits for a hold.
+func (s *system) awaitHeldReplica(group string) {
 	s.t.Helper()
-	testkit.EventuallyNoError(s.t, 20*time.Second, "the eviction is withdrawn", func() error {
-		task := s.task(name)
-		if i := task.Status.Interruption; i == nil || i.WithdrawnAt == nil || task.Status.Attempt != 1 || task.Spec.EvictAttempt != 0 {
-			return fmt.Errorf("interruption %+v, attempt %d, evicted attempt %d", i, task.Status.Attempt, task.Spec.EvictAttempt)
+	testkit.EventuallyNoError(s.t, time.Minute, "the group waits for the hold", func() error {
+		var g v1alpha1.TaskGroup
+		if err := s.Get(s.t.Context(), types.NamespacedName{Namespace: "default", Name: group}, &g); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolledOut)
+		if c == nil || !strings.Contains(c.Message, "replicas held at their robots: 1") {
+			return fmt.Errorf("condition %+v", c)
 		}
 		return nil
 	})

@@ -52,9 +52,10 @@ func TestDispatch_IsAnsweredBeforeTheTaskRuns(t *testing.T) {
 	})
 	task, _, release := slowArtifact(t, "t1")
 	s.dispatch(task, 1)
-	waitUntil(t, "the answer, while the artifact is downloaded", func() bool { return countReports(s, "t1", 1, wire.ReportPending) == 1 })
+	waitUntil(t, "the answer, while the artifact is downloaded", func() bool { return countReports(s, "t1", 1, wire.ReportPending) > 0 })
+	before := countReports(s, "t1", 1, wire.ReportPending) // a report is repeated until it is acknowledged
 	s.dispatch(task, 1)
-	waitUntil(t, "the answer to the repeated dispatch", func() bool { return countReports(s, "t1", 1, wire.ReportPending) == 2 })
+	waitUntil(t, "the answer to the repeated dispatch", func() bool { return countReports(s, "t1", 1, wire.ReportPending) > before })
 	if n := countReports(s, "t1", 1, wire.ReportRunning); n > 0 {
 		t.Fatalf("reported as running %d times before its artifact is complete", n)
 	}
