@@ -81,7 +81,7 @@ func timeOf(t time.Time) *metav1.Time {
 func (w *Input) countRobots() int32 {
 	n := int32(0)
 	for i := range w.Robots {
-		if window.Matches(w.Window.Spec.RobotSelector, robotattr.TaskVisibleLabels(&w.Robots[i])) {
+		if robotattr.HasLabels(robotattr.TaskVisibleLabels(&w.Robots[i]), w.Window.Spec.RobotSelector) {
 			n++
 		}
 	}

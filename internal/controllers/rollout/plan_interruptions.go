@@ -39,11 +39,7 @@ func (p *plan) findObstacle(u *Unit, wanted Hashes) window.Interruption {
 
 // findInterruption returns whether the Rollout may interrupt a task now on a robot.
 func (p *plan) findInterruption(robot *window.Robot, taskUID string) window.Interruption {
-	scope := window.WindowsAndHolds
-	if rollout.IgnoresWindowsOf(p.r, robot.Namespace) {
-		scope = window.HoldsOnly
-	}
-	return p.view.Interruption(robot, taskUID, scope)
+	return p.view.Interruption(robot, taskUID, rollout.ScopeOf(p.r, robot.Namespace))
 }
 
 func (p *plan) requeueAtOpening(is window.Interruption) {

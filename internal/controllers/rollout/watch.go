@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,27 +96,20 @@ func (c *Controller) windowHandler() handler.EventHandler {
 	})
 }
 
-// agentHandler enqueues the Rollouts of agents that count a robot, a tick after its agent, its phase or its
-// labels have changed.
+// agentHandler enqueues the Rollouts of agents that count a robot, a tick after its agent has reported. Other
+// changes of robots are those of enqueueCounting.
 func (c *Controller) agentHandler() handler.EventHandler {
-	enqueue := func(ctx context.Context, o client.Object, q queue) {
-		c.forEach(ctx, o.GetNamespace(), client.MatchingFields{indexTarget: rollout.AgentsKey}, func(r *v1alpha1.Rollout) {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
+		if equality.Semantic.DeepEqual(before.Status.Agent, after.Status.Agent) {
+			return
+		}
+		c.forEach(ctx, after.Namespace, client.MatchingFields{indexTarget: rollout.AgentsKey}, func(r *v1alpha1.Rollout) {
 			if countsUnits(r) {
 				q.AddAfter(requestFor(r), c.Tick)
 			}
 		})
-	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-			if before.Status.Phase != after.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Agent, after.Status.Agent) ||
-				!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Spec.Labels, after.Spec.Labels) || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() {
-				enqueue(ctx, after, q)
-			}
-		},
-	}
+	}}
 }
 
 // countsUnits reports whether the status of a Rollout has counts that can change.

@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // changeTasks evicts, updates and deletes existing Tasks. A Task that changed since the
@@ -88,7 +89,7 @@ func (w *Input) requestEviction(t *v1alpha1.Task, m Member) bool {
 
 // evictionWaitsFor returns what an eviction from a robot for another definition waits for.
 func (w *Input) evictionWaitsFor(robot string) string {
-	if w.Interruptions != nil && w.ignoresWindowsOf(w.Interruptions.Robots[robot].Namespace) {
+	if w.Interruptions != nil && w.scopeOf(w.Interruptions.Robots[robot].Namespace) == window.HoldsOnly {
 		return v1alpha1.EvictionWaitsForHolds
 	}
 	return v1alpha1.EvictionWaitsForWindows

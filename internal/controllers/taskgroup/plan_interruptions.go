@@ -76,17 +76,16 @@ func (p *plan) interruptionOf(m *Member) window.Interruption {
 	if p.view == nil {
 		p.view = p.Interruptions.Calendar.At(p.now)
 	}
-	robot, scope := p.Interruptions.Robots[m.Robot], window.WindowsAndHolds
-	if p.ignoresWindowsOf(robot.Namespace) {
-		scope = window.HoldsOnly
-	}
-	return p.view.Interruption(&robot, string(m.UID), scope)
+	robot := p.Interruptions.Robots[m.Robot]
+	return p.view.Interruption(&robot, string(m.UID), p.scopeOf(robot.Namespace))
 }
 
-// ignoresWindowsOf reports whether the group's Rollout ignores the maintenance windows of the robots of a namespace.
-// The windows of another namespace are not its own to ignore.
-func (w *Input) ignoresWindowsOf(robotNamespace string) bool {
-	return w.Waves != nil && rollout.IgnoresWindowsOf(w.Waves.Rollout, robotNamespace)
+// scopeOf returns what changes of a definition respect on the robots of a namespace.
+func (w *Input) scopeOf(robotNamespace string) window.Scope {
+	if w.Waves == nil {
+		return window.WindowsAndHolds
+	}
+	return rollout.ScopeOf(w.Waves.Rollout, robotNamespace)
 }
 
 // describeInterruption returns why a Task may not be interrupted. Readers of the group may not be able to read a robot

@@ -19,6 +19,16 @@ func TaskVisibleLabels(r *v1alpha1.Robot) map[string]string {
 	return all
 }
 
+// HasLabels reports whether a robot with these labels has all labels of a selector.
+func HasLabels(labels, selector map[string]string) bool {
+	for key, value := range selector {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
 // Attributes returns the values that constraints and tasks use as ${robot.attr.NAME}. Values
 // that the agent did not report are missing.
 func Attributes(r *v1alpha1.Robot) map[string]string {

@@ -40,7 +40,7 @@ func FindEffectiveAgents(all []*v1alpha1.Rollout) *v1alpha1.Rollout {
 // SelectsRobot reports whether a robot is a unit of a Rollout of agents: it is in the namespace of the Rollout,
 // and not only shared with it, and has the labels of the robotSelector.
 func SelectsRobot(r *v1alpha1.Rollout, robot *v1alpha1.Robot) bool {
-	return robot.Namespace == r.Namespace && robot.DeletionTimestamp == nil && matchesLabels(r.Spec.RobotSelector, robotattr.TaskVisibleLabels(robot))
+	return robot.Namespace == r.Namespace && robot.DeletionTimestamp == nil && robotattr.HasLabels(robotattr.TaskVisibleLabels(robot), r.Spec.RobotSelector)
 }
 
 // Reasons why an agent cannot be updated by a Rollout.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/robotattr"
 )
 
 // Decision is the revision that a unit should have.
@@ -95,16 +96,7 @@ func FindWave(r *v1alpha1.Rollout, u Unit) int {
 }
 
 func includes(w *v1alpha1.RolloutWave, s *v1alpha1.RolloutWaveStatus, at int64, labels map[string]string) bool {
-	return (len(w.RobotSelector) == 0 || matchesLabels(w.RobotSelector, labels)) && at < s.Bound
-}
-
-func matchesLabels(selector, labels map[string]string) bool {
-	for key, value := range selector {
-		if has, ok := labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
+	return robotattr.HasLabels(labels, w.RobotSelector) && at < s.Bound
 }
 
 // Decide returns the revision that a unit should have. The task group's controller follows it, for agents the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/window"
 )
 
 // IsUsedBy reports whether Rollouts change the Tasks of a Job, instead of each change of its definition.
@@ -39,6 +40,14 @@ func IgnoresWindows(r *v1alpha1.Rollout) bool {
 // windows: the right to ignore windows is checked in the Rollout's namespace. False for nil.
 func IgnoresWindowsOf(r *v1alpha1.Rollout, robotNamespace string) bool {
 	return IgnoresWindows(r) && robotNamespace == r.Namespace
+}
+
+// ScopeOf returns what interruptions by a Rollout respect on the robots of a namespace. R may be nil.
+func ScopeOf(r *v1alpha1.Rollout, robotNamespace string) window.Scope {
+	if IgnoresWindowsOf(r, robotNamespace) {
+		return window.HoldsOnly
+	}
+	return window.WindowsAndHolds
 }
 
 // DefaultDeadline is spec.deadline of a Rollout that sets none.

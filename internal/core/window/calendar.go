@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/robotattr"
 )
 
 // State is whether the tasks of a robot, or of those of one window, may be interrupted at a time.
@@ -133,7 +134,7 @@ func (v *View) StateOf(namespace string, labels map[string]string) State {
 	key.WriteString(namespace)
 	var windows []*window
 	for i, w := range v.calendar.byNamespace[namespace] {
-		if Matches(w.selector, labels) {
+		if robotattr.HasLabels(labels, w.selector) {
 			windows = append(windows, w)
 			key.WriteString("/" + strconv.Itoa(i))
 		}

@@ -88,16 +88,6 @@ func checkTimes(spec *v1alpha1.MaintenanceWindowSpec) error {
 	return nil
 }
 
-// Matches reports whether a robot with these labels has all labels of a selector.
-func Matches(selector, labels map[string]string) bool {
-	for key, value := range selector {
-		if has, ok := labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
-}
-
 // nextOpening returns the first time after t at which the schedule opens the window. Zero if there is none within
 // five years, as for February 31.
 func (w *window) nextOpening(t time.Time) time.Time { return w.opens.Next(t.In(w.zone)) }
