@@ -1,36 +1,23 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 )
 
 // Bounds of the manifests of a Rollout of agents.
 const (
-	maxArtifacts     = 16
-	maxAgentManifest = 4 << 10
-	maxArtifactURL   = 2048
+	maxArtifacts   = 16
+	maxArtifactURL = 2048
 )
-
-// agentManifest is what agent-key sign prints: a program for one platform, with its signature.
-type agentManifest struct {
-	Version   string `json:"version"`
-	OS        string `json:"os"`
-	Arch      string `json:"arch"`
-	Size      int64  `json:"size"`
-	SHA256    string `json:"sha256"`
-	Signature string `json:"signature"`
-}
 
 const agentUsage = "must be MANIFEST=URL, such as arm64.json=https://example.com/k8s4r-agent-arm64"
 
@@ -57,7 +44,7 @@ func readRelease(specs []string) (*robotv1.AgentRelease, error) {
 }
 
 // readAgentManifest reads the manifest of MANIFEST=URL.
-func readAgentManifest(spec string) (m agentManifest, source string, err error) {
+func readAgentManifest(spec string) (m agentupdate.Manifest, source string, err error) {
 	path, source, err := splitAgentSpec(spec)
 	if err != nil {
 		return m, "", err
@@ -67,19 +54,14 @@ func readAgentManifest(spec string) (m agentManifest, source string, err error) 
 		return m, "", fmt.Errorf("read the manifest: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxAgentManifest+1))
+	text, err := io.ReadAll(io.LimitReader(f, agentupdate.MaxManifest+1))
 	if err != nil {
 		return m, "", fmt.Errorf("read the manifest: %w", err)
 	}
-	if len(text) > maxAgentManifest {
-		return m, "", fmt.Errorf("%s is longer than %d bytes, so it is no manifest of agent-key sign", path, maxAgentManifest)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
+	if m, err = agentupdate.Parse(text); err != nil {
 		return m, "", fmt.Errorf("%s is no manifest of agent-key sign: %w", path, err)
 	}
-	return m, source, m.validate()
+	return m, source, nil
 }
 
 // splitAgentSpec splits MANIFEST=URL.
@@ -94,25 +76,6 @@ func splitAgentSpec(spec string) (path, source string, err error) {
 		}
 	}
 	return "", "", errors.New(agentUsage)
-}
-
-var (
-	agentVersionPattern  = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._+-]{0,63}$`)
-	agentPlatformPattern = regexp.MustCompile(`^[0-9a-z]{1,16}$`)
-	sha256Pattern        = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	signaturePattern     = regexp.MustCompile(`^[0-9A-Za-z+/]{86}==$`)
-)
-
-// validate returns an error for a field that the API server would reject.
-func (m agentManifest) validate() error {
-	return errors.Join(
-		errorUnless(agentVersionPattern.MatchString(m.Version), "version: must be at most 64 letters, digits, dots, pluses, underscores and dashes"),
-		errorUnless(agentPlatformPattern.MatchString(m.OS), "os: must be a name such as linux"),
-		errorUnless(agentPlatformPattern.MatchString(m.Arch), "arch: must be a name such as arm64"),
-		errorUnless(m.Size >= 1 && m.Size <= 256<<20, "size: must be from 1 to %d bytes", 256<<20),
-		errorUnless(sha256Pattern.MatchString(m.SHA256), "sha256: must be 64 hexadecimal digits"),
-		errorUnless(signaturePattern.MatchString(m.Signature), "signature: must be 64 bytes in base64"),
-	)
 }
 
 // parseRobotLabels parses KEY=VALUE,...

@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/agentupdate"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-func validManifest(arch string) agentManifest {
-	return agentManifest{Version: "v0.5.0", OS: "linux", Arch: arch, Size: 5, SHA256: strings.Repeat("0a", 32), Signature: strings.Repeat("A", 86) + "=="}
+func validManifest(arch string) agentupdate.Manifest {
+	return agentupdate.Manifest{Version: "v0.5.0", OS: "linux", Arch: arch, Size: 5, SHA256: strings.Repeat("0a", 32), Signature: strings.Repeat("A", 86) + "=="}
 }
 
 // manifestFile returns the path of a file with a manifest.
@@ -61,7 +62,7 @@ func TestRolloutStart_RejectsInvalidAgents(t *testing.T) {
 	const url = "=https://example.com/a"
 	dir := t.TempDir()
 	good := manifestFile(t, dir, "good.json", validManifest("arm64")) + url
-	changed := func(name string, change func(*agentManifest)) string {
+	changed := func(name string, change func(*agentupdate.Manifest)) string {
 		m := validManifest("amd64")
 		change(&m)
 		return manifestFile(t, dir, name, m) + url
@@ -84,14 +85,14 @@ func TestRolloutStart_RejectsInvalidAgents(t *testing.T) {
 		"must be MANIFEST=URL, such":                         start("good.json=ftp://example.com/a"),
 		"read the manifest: open missing.json":               start("missing.json" + url),
 		"is no manifest of agent-key sign":                   start(manifestFile(t, dir, "unknown.json", map[string]any{"version": "v1", "force": true}) + url),
-		"longer than 4096 bytes":                             start(manifestFile(t, dir, "long.json", strings.Repeat("x", maxAgentManifest)) + url),
-		"version: must be at most 64":                        start(changed("version.json", func(m *agentManifest) { m.Version = "v 1" })),
-		"os: must be a name":                                 start(changed("os.json", func(m *agentManifest) { m.OS = "" })),
-		"arch: must be a name":                               start(changed("arch.json", func(m *agentManifest) { m.Arch = "ARM" })),
-		"size: must be from 1":                               start(changed("size.json", func(m *agentManifest) { m.Size = 1 << 40 })),
-		"sha256: must be 64":                                 start(changed("sum.json", func(m *agentManifest) { m.SHA256 = "0a" })),
-		"signature: must be 64 bytes":                        start(changed("sig.json", func(m *agentManifest) { m.Signature = "A" })),
-		"another one of v0.5.0; a rollout has one version":   start(good, changed("other.json", func(m *agentManifest) { m.Version = "v0.6.0" })),
+		"longer than 4096 bytes":                             start(manifestFile(t, dir, "long.json", strings.Repeat("x", agentupdate.MaxManifest)) + url),
+		"version: must be at most 64":                        start(changed("version.json", func(m *agentupdate.Manifest) { m.Version = "v 1" })),
+		"os: must be a name":                                 start(changed("os.json", func(m *agentupdate.Manifest) { m.OS = "" })),
+		"arch: must be a name":                               start(changed("arch.json", func(m *agentupdate.Manifest) { m.Arch = "ARM" })),
+		"size: must be from 1":                               start(changed("size.json", func(m *agentupdate.Manifest) { m.Size = 1 << 40 })),
+		"sha256: must be 64":                                 start(changed("sum.json", func(m *agentupdate.Manifest) { m.SHA256 = "0a" })),
+		"signature: must be 64 bytes":                        start(changed("sig.json", func(m *agentupdate.Manifest) { m.Signature = "A" })),
+		"another one of v0.5.0; a rollout has one version":   start(good, changed("other.json", func(m *agentupdate.Manifest) { m.Version = "v0.6.0" })),
 		"another program is for linux/arm64, too":            start(good, good),
 		"--agent: at most 16 programs":                       start(many...),
 		"the URL must have at most 2048 characters":          start("good.json=https://" + strings.Repeat("x", maxArtifactURL)),

@@ -102,6 +102,7 @@ var (
 // Validate returns an error for a field that is missing or not valid. It does not verify the signature.
 func (m Manifest) Validate() error {
 	sum, err := hex.DecodeString(m.SHA256)
+	signature, notBase64 := base64.StdEncoding.DecodeString(m.Signature)
 	switch {
 	case ValidateVersion(m.Version) != nil:
 		return ValidateVersion(m.Version)
@@ -110,10 +111,10 @@ func (m Manifest) Validate() error {
 	case !platformPattern.MatchString(m.Arch):
 		return errors.New("arch: must be a name such as arm64")
 	case m.Size < 1 || m.Size > MaxProgram:
-		return fmt.Errorf("size: must be between 1 and %d bytes", MaxProgram)
+		return fmt.Errorf("size: must be from 1 to %d bytes", MaxProgram)
 	case err != nil || len(sum) != 32 || hex.EncodeToString(sum) != m.SHA256:
 		return errors.New("sha256: must be 64 lower-case hexadecimal digits")
-	case base64.StdEncoding.DecodedLen(len(m.Signature)) < ed25519.SignatureSize || len(m.Signature) > 2*ed25519.SignatureSize:
+	case notBase64 != nil || len(signature) != ed25519.SignatureSize || base64.StdEncoding.EncodeToString(signature) != m.Signature:
 		return fmt.Errorf("signature: must be %d bytes in base64", ed25519.SignatureSize)
 	}
 	return nil
