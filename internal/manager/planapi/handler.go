@@ -201,10 +201,5 @@ func (r *request) decodeJob() (*v1alpha1.Job, error) {
 
 // writeError responds with a Status, as the API server does.
 func (h *Handler) writeError(w http.ResponseWriter, err error) {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		h.Log.Error(err, "compute a plan")
-		known = apierrors.NewInternalError(errors.New("the plan cannot be computed; the log of k8s4r-manager has the reason"))
-	}
-	access.WriteStatus(w, known)
+	access.WriteError(w, h.Log, err, "compute a plan", "the plan cannot be computed; the log of k8s4r-manager has the reason")
 }

@@ -2,9 +2,11 @@ package access
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,6 +32,17 @@ func AuthenticateConnection(a Authenticator, r *http.Request) (*User, error) {
 		return nil, apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 	}
 	return u, nil
+}
+
+// WriteError responds with the Status of an error. An error without one is logged with what was being done, and the
+// client gets another text.
+func WriteError(w http.ResponseWriter, log logr.Logger, err error, doing, text string) {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		log.Error(err, doing)
+		known = apierrors.NewInternalError(errors.New(text))
+	}
+	WriteStatus(w, known)
 }
 
 // WriteStatus responds with the Status of an error, as the API server does.

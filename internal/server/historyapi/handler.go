@@ -168,10 +168,5 @@ func newPage(p archive.Page[archive.Action]) *actionlog.Page {
 
 // writeError responds with a Status, as the API server does.
 func (h *Handler) writeError(w http.ResponseWriter, err error) {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		h.Log.Error(err, "list actions")
-		known = apierrors.NewInternalError(errors.New("the archive cannot be read"))
-	}
-	access.WriteStatus(w, known)
+	access.WriteError(w, h.Log, err, "list actions", "the archive cannot be read")
 }

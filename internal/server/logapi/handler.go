@@ -142,10 +142,5 @@ func newStatusError(code int32, reason metav1.StatusReason, format string, a ...
 
 // writeError responds with a Status, as the API server does.
 func (h *Handler) writeError(w http.ResponseWriter, err error) {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		h.Log.Error(err, "read a log")
-		known = apierrors.NewInternalError(errors.New("the log cannot be read"))
-	}
-	access.WriteStatus(w, known)
+	access.WriteError(w, h.Log, err, "read a log", "the log cannot be read")
 }
