@@ -16,11 +16,33 @@ import (
 // WriteRequest identifies a kind of modifying request.
 type WriteRequest struct{ Verb, Group, Resource, Subresource string }
 
+// Writes are how often each kind of write was requested.
+type Writes map[WriteRequest]int
+
+// Since returns the writes after an earlier count.
+func (w Writes) Since(earlier Writes) Writes {
+	later := Writes{}
+	for request, n := range w {
+		if n -= earlier[request]; n > 0 {
+			later[request] = n
+		}
+	}
+	return later
+}
+
+// Sum returns the number of all writes.
+func (w Writes) Sum() (n int) {
+	for _, of := range w {
+		n += of
+	}
+	return n
+}
+
 // CountWrites returns how many requests of each kind an API server has received since its start,
 // from all clients and with any result.
-func CountWrites(t testing.TB, config *rest.Config) map[WriteRequest]int {
+func CountWrites(t testing.TB, config *rest.Config) Writes {
 	t.Helper()
-	counts := map[WriteRequest]int{}
+	counts := Writes{}
 	for _, m := range readMetrics(t, config)["apiserver_request_total"].GetMetric() {
 		label := map[string]string{}
 		for _, pair := range m.GetLabel() {

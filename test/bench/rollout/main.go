@@ -89,10 +89,10 @@ func runBenchmark(t testing.TB) {
 	fmt.Fprintln(table, "phase\tseconds\tstarts of tasks\twrites\tmanager CPU s\t")
 	for _, p := range phases {
 		t.Logf("phase: %s", p.name)
-		starts, writes, cpu, began := s.fleet.countStarts(), s.countWrites().sum(), s.manager.CPU(), time.Now()
+		starts, writes, cpu, began := s.fleet.countStarts(), s.countWrites().Sum(), s.manager.CPU(), time.Now()
 		p.run(s)
 		fmt.Fprintf(table, "%s\t%.1f\t%d\t%d\t%.1f\t\n", p.name, time.Since(began).Seconds(), s.fleet.countStarts()-starts,
-			s.countWrites().sum()-writes, (s.manager.CPU() - cpu).Seconds())
+			s.countWrites().Sum()-writes, (s.manager.CPU() - cpu).Seconds())
 	}
 	s.result.TouchedByBad = len(s.fleet.robotsThatStarted(badVersion))
 	table.Flush()

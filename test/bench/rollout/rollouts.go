@@ -19,10 +19,10 @@ func (s *bench) rollOutGood() {
 	r := s.awaitEnd("good", v1alpha1.RolloutComplete)
 	s.result.GoodRolloutS = time.Since(began).Seconds()
 	used := s.manager.CPU() - cpu
-	s.good = s.countWrites().since(had)
+	s.good = dropContact(s.countWrites().Since(had))
 	s.fleet.awaitVersion(s.fleet.steady, goodVersion, waitTimeout)
 	changed := float64(len(s.fleet.robotsThatStarted(goodVersion)))
-	s.result.WritesPerRobot, s.result.ManagerCPUMsPerRobot = float64(s.good.sum())/changed, float64(used.Milliseconds())/changed
+	s.result.WritesPerRobot, s.result.ManagerCPUMsPerRobot = float64(s.good.Sum())/changed, float64(used.Milliseconds())/changed
 	s.result.RobotsPerS = s.rateOfLastWave(r)
 	s.result.WavesStuck += s.countStuck(r, goodVersion)
 	awaitProfile()

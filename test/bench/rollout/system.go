@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ type bench struct {
 	waves        []int32
 	revision     int64 // of the Job, the newest one
 	stopFlapping func()
-	good         writes // of the good Rollout
+	good         testkit.Writes // of the good Rollout
 	result       result
 }
 
@@ -154,37 +155,21 @@ func (s *bench) awaitEnd(name, phase string) *v1alpha1.Rollout {
 	}
 }
 
-// writes are how often the API server was asked for each kind of write, of our kinds and of events.
-type writes map[testkit.WriteRequest]int
-
-// countWrites returns the writes since the API server started.
-func (s *bench) countWrites() writes {
-	all := writes{}
-	for w, n := range testkit.CountWrites(s, s.up.RESTConfig()) {
-		if strings.HasSuffix(w.Group, "k8s4r.io") || w.Resource == "events" {
-			all[w] = n
-		}
-	}
+// countWrites returns the writes of our kinds and of events since the API server started.
+func (s *bench) countWrites() testkit.Writes {
+	all := testkit.CountWrites(s, s.up.RESTConfig())
+	maps.DeleteFunc(all, func(w testkit.WriteRequest, _ int) bool {
+		return !strings.HasSuffix(w.Group, "k8s4r.io") && w.Resource != "events"
+	})
 	return all
 }
 
-// since returns the writes after an earlier count, without those that report contact with robots: flapping
-// robots cause them, and not the Rollout.
-func (w writes) since(earlier writes) writes {
-	later := writes{}
-	for request, n := range w {
-		if n -= earlier[request]; n > 0 && request.Resource != "robots" && request.Resource != "heartbeatslices" {
-			later[request] = n
-		}
-	}
-	return later
-}
-
-func (w writes) sum() (n int) {
-	for _, of := range w {
-		n += of
-	}
-	return n
+// dropContact drops the writes that report contact with robots: flapping robots cause them, and not the Rollout.
+func dropContact(all testkit.Writes) testkit.Writes {
+	maps.DeleteFunc(all, func(w testkit.WriteRequest, _ int) bool {
+		return w.Resource == "robots" || w.Resource == "heartbeatslices"
+	})
+	return all
 }
 
 // printWrites prints each kind of write of the good Rollout.

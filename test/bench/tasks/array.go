@@ -60,7 +60,7 @@ func runArray(t testing.TB, up *testkit.Up, c client.WithWatch, size int32) arra
 	}
 	n := float64(size)
 	return arrayResult{
-		TasksPerS: n / job.Status.CompletedAt.Sub(submitted).Seconds(), WritesPerTask: float64(countWrites(t, cfg).since(had).sum()) / n,
+		TasksPerS: n / job.Status.CompletedAt.Sub(submitted).Seconds(), WritesPerTask: float64(countWrites(t, cfg).Since(had).Sum()) / n,
 		CPUMsPerTask: (up.CPU() - began).Seconds() * 1000 / n, ObjectKB: float64(objectBytes(t, cfg, job.Name)) / 1000,
 	}
 }

@@ -86,11 +86,11 @@ func runBenchmark(t testing.TB) {
 	awaitOnline(t, c, 1)
 	idle := countWrites(t, cfg)
 	p50, p99 := startLatency(t, c)
-	ofSmall := countWrites(t, cfg).since(idle)
+	ofSmall := countWrites(t, cfg).Since(idle)
 	startFleet(t, c, up.MQTTSURL)
 
 	rates, perTask, cpu := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
-	var written writes
+	var written testkit.Writes
 	for i := range sizes {
 		sizes[i] /= int32(*divisor)
 	}
@@ -98,8 +98,8 @@ func runBenchmark(t testing.TB) {
 		had, began := countWrites(t, cfg), up.CPU()
 		rates[i] = runJob(t, c, n)
 		cpu[i] = (up.CPU() - began).Seconds() * 1000 / float64(n)
-		written = countWrites(t, cfg).since(had)
-		perTask[i] = float64(written.sum()) / float64(n)
+		written = countWrites(t, cfg).Since(had)
+		perTask[i] = float64(written.Sum()) / float64(n)
 	}
 	ofArray := runArray(t, up, c, arraySize/int32(*divisor))
 	up.Stop()
@@ -109,7 +109,7 @@ func runBenchmark(t testing.TB) {
 	before.print("before")
 	after.print("after")
 	fmt.Printf("submission to process start on an idle robot: p50 %.1f ms, p99 %.1f ms\n\n", p50, p99)
-	ofSmall.print(int32(*latencies))
+	printWrites(ofSmall, int32(*latencies))
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "tasks\ttasks/s\tof raw\twrites/task\tCPU ms/task\t")
 	for i, n := range sizes {
@@ -117,12 +117,12 @@ func runBenchmark(t testing.TB) {
 	}
 	w.Flush()
 	fmt.Println()
-	written.print(sizes[len(sizes)-1])
+	printWrites(written, sizes[len(sizes)-1])
 	ofArray.print()
 	json.NewEncoder(os.Stdout).Encode(result{
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
 		RawPerS: raw, RawPlainPerS: plain, Ratio: rates[2] / raw, WritesPerTask: perTask[2], CPUMsPerTask: cpu[2], StartP50Ms: p50, StartP99Ms: p99,
-		WritesPerSmallJob: float64(ofSmall.sum()) / float64(*latencies),
+		WritesPerSmallJob: float64(ofSmall.Sum()) / float64(*latencies),
 	}.withArray(ofArray))
 }
 

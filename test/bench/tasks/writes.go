@@ -12,13 +12,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// writes are how often the API server was asked for each kind of write, of our kinds and of events.
-type writes map[testkit.WriteRequest]int
-
-// countWrites returns the writes since the API server started.
-func countWrites(t testing.TB, cfg *rest.Config) writes {
+// countWrites returns the writes of our kinds and of events since the API server started.
+func countWrites(t testing.TB, cfg *rest.Config) testkit.Writes {
 	t.Helper()
-	all := writes(testkit.CountWrites(t, cfg))
+	all := testkit.CountWrites(t, cfg)
 	maps.DeleteFunc(all, func(w testkit.WriteRequest, _ int) bool {
 		ours := w.Group == "robot.k8s4r.io" || w.Resource == "events"
 		return !ours || !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, w.Verb)
@@ -26,26 +23,8 @@ func countWrites(t testing.TB, cfg *rest.Config) writes {
 	return all
 }
 
-// since returns the writes after an earlier count.
-func (w writes) since(earlier writes) writes {
-	later := writes{}
-	for request, n := range w {
-		if n -= earlier[request]; n > 0 {
-			later[request] = n
-		}
-	}
-	return later
-}
-
-func (w writes) sum() (n int) {
-	for _, of := range w {
-		n += of
-	}
-	return n
-}
-
-// print prints each kind of write, and how many of it a task costs.
-func (w writes) print(tasks int32) {
+// printWrites prints each kind of write, and how many of it a task costs.
+func printWrites(w testkit.Writes, tasks int32) {
 	var lines []string
 	for r, n := range w {
 		lines = append(lines, fmt.Sprintf("%8.4f  %s %s", float64(n)/float64(tasks), r.Verb, strings.Trim(r.Resource+"/"+r.Subresource, "/")))
